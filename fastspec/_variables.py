@@ -1,0 +1,153 @@
+"""The variables a law can be read in: lambda, s = sqrt(lambda) and log lambda.
+
+The C kernels know lambda and log lambda. Each variable says how a point of its own reaches them
+and how densities change, so that the queries in `_distribution` are written once.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import _kernels
+
+FloatArray = NDArray[np.float64]
+
+
+class Eigenvalue:
+    """lambda, an eigenvalue of J J^T."""
+
+    name = "lambda"
+    label = r"squared singular value $\lambda$"
+
+    def density(self, core: Any, x: FloatArray, out: FloatArray) -> int:
+        """Density at ``x`` into ``out``; returns the number of points that failed."""
+        return int(core.density(x, _kernels.LAMBDA, out))
+
+    def density_at(self, core: Any, x: float) -> float:
+        """Density at one point."""
+        return float(core.density_at(x, _kernels.LAMBDA))
+
+    def to_kernel(self, x: FloatArray) -> tuple[FloatArray, int]:
+        """Points as the kernels take them, and the kernel's variable."""
+        return x, _kernels.LAMBDA
+
+    def jacobian(self, x: FloatArray) -> FloatArray:
+        """d lambda/dx: what a density of the kernel's variable is multiplied by."""
+        return np.ones_like(x)
+
+    def quantile(self, core: Any, p: FloatArray) -> tuple[FloatArray, int]:
+        """Points with distribution function ``p``, and the number that failed."""
+        return core.quantile(p, _kernels.LAMBDA)
+
+    def ends(self, core: Any) -> tuple[float, float] | None:
+        """Ends of the continuous part."""
+        return core.support(_kernels.LAMBDA)
+
+    def from_log(self, log_lam: FloatArray) -> FloatArray:
+        """The point whose log lambda is given; beyond the range of a double 0 or inf."""
+        with np.errstate(over="ignore", under="ignore"):
+            return np.exp(log_lam)
+
+    def log_density(self, log_lam: FloatArray, density: FloatArray) -> FloatArray:
+        """log of this variable's density where log lambda has ``density`` > 0."""
+        return np.log(density) - log_lam
+
+
+class SingularValue(Eigenvalue):
+    """s = sqrt(lambda), a singular value of J."""
+
+    name = "s"
+    label = r"singular value $s$"
+
+    # squares outside this range leave the doubles
+    _low, _high = 1e-150, 1e150
+
+    def density(self, core: Any, x: FloatArray, out: FloatArray) -> int:
+        positive = np.maximum(x, 0.0)  # NaN stays NaN
+        inner = np.clip(positive, self._low, self._high)
+        failures = core.density(inner * inner, _kernels.LAMBDA, out)
+        out *= 2.0 * inner
+        out[x <= 0.0] = 0.0
+        extreme = ((x > 0.0) & (x < self._low)) | ((x > self._high) & np.isfinite(x))
+        if extreme.any():
+            part = np.empty(int(extreme.sum()))
+            failures += core.density(2.0 * np.log(x[extreme]), _kernels.LOG_LAMBDA, part)
+            out[extreme] = 2.0 * part / x[extreme]
+        out[x == np.inf] = 0.0
+        out[x == 0.0] = self._at_zero(core)
+        return int(failures)
+
+    def density_at(self, core: Any, x: float) -> float:
+        out = np.empty(1)
+        self.density(core, np.array([x]), out)
+        return float(out[0])
+
+    def _at_zero(self, core: Any) -> float:
+        """Limit at s = 0+: s^(2/E - 1) is 0, finite or infinite as E is 0, 2 or more."""
+        exponent = core.hard_exponent()
+        if exponent != 2.0:
+            return 0.0 if exponent == 0.0 else np.inf
+        small = 1e-120
+        return 2.0 * core.density_at(2.0 * np.log(small), _kernels.LOG_LAMBDA) / small
+
+    def to_kernel(self, x: FloatArray) -> tuple[FloatArray, int]:
+        with np.errstate(over="ignore", under="ignore"):
+            return x * np.abs(x), _kernels.LAMBDA
+
+    def jacobian(self, x: FloatArray) -> FloatArray:
+        return 2.0 * np.abs(x)
+
+    def quantile(self, core: Any, p: FloatArray) -> tuple[FloatArray, int]:
+        log_lam, failures = core.quantile(p, _kernels.LOG_LAMBDA)
+        lam, _ = core.quantile(p, _kernels.LAMBDA)
+        usable = (lam > 1e-300) & (lam < 1e300)
+        with np.errstate(over="ignore", under="ignore"):
+            return np.where(usable, np.sqrt(lam), np.exp(0.5 * log_lam)), failures
+
+    def ends(self, core: Any) -> tuple[float, float] | None:
+        ends = core.support(_kernels.LOG_LAMBDA)
+        if ends is None:
+            return None
+        low, high = self.from_log(np.array(ends))
+        return float(low), float(high)
+
+    def from_log(self, log_lam: FloatArray) -> FloatArray:
+        with np.errstate(over="ignore", under="ignore"):
+            return np.exp(0.5 * log_lam)
+
+    def log_density(self, log_lam: FloatArray, density: FloatArray) -> FloatArray:
+        return np.log(2.0 * density) - 0.5 * log_lam
+
+
+class LogEigenvalue(Eigenvalue):
+    """log lambda: what deep feed-forward laws need, whose lambda leave the doubles."""
+
+    name = "log_lambda"
+    label = r"$\log\,\lambda$"
+
+    def density(self, core: Any, x: FloatArray, out: FloatArray) -> int:
+        return int(core.density(x, _kernels.LOG_LAMBDA, out))
+
+    def density_at(self, core: Any, x: float) -> float:
+        return float(core.density_at(x, _kernels.LOG_LAMBDA))
+
+    def to_kernel(self, x: FloatArray) -> tuple[FloatArray, int]:
+        return x, _kernels.LOG_LAMBDA
+
+    def quantile(self, core: Any, p: FloatArray) -> tuple[FloatArray, int]:
+        return core.quantile(p, _kernels.LOG_LAMBDA)
+
+    def ends(self, core: Any) -> tuple[float, float] | None:
+        return core.support(_kernels.LOG_LAMBDA)
+
+    def from_log(self, log_lam: FloatArray) -> FloatArray:
+        return log_lam
+
+    def log_density(self, log_lam: FloatArray, density: FloatArray) -> FloatArray:
+        return np.log(density)
+
+
+EIGENVALUE, SINGULAR_VALUE, LOG_EIGENVALUE = Eigenvalue(), SingularValue(), LogEigenvalue()

@@ -1,0 +1,15 @@
+"""Exceptions and warnings of fastspec."""
+
+__all__ = ["ConvergenceError", "ConvergenceWarning", "RangeWarning"]
+
+
+class ConvergenceWarning(RuntimeWarning):
+    """Some points could not be solved; their values are NaN."""
+
+
+class ConvergenceError(ArithmeticError):
+    """The same, asked for with ``on_error="raise"``."""
+
+
+class RangeWarning(RuntimeWarning):
+    """The law lies outside the range of a double in the variable asked for."""

@@ -1,0 +1,127 @@
+/* fastspec: singular-value spectra of deep networks at random initialisation.
+ *
+ * A law is the limiting distribution of the eigenvalues lambda of J J^T (squared singular values
+ * of the input-output Jacobian J). Laws are opaque, immutable handles: made by one of the
+ * constructors, shared freely between threads, freed once. No function keeps global state.
+ *
+ * Conventions. Every function that can fail returns an int: FSPEC_OK (0) or a status code, which
+ * fspec_status_message() turns into a sentence; codes are never renumbered. Arrays are caller
+ * owned, contiguous doubles of the length given by n; an output pointer documented as "or NULL"
+ * may be NULL. z = x + iy is passed as separate arrays of x and y.
+ *
+ *     m(z) = z G(z) - 1 = sum_k m_k z^-k,  G(z) = int rho(t) dt / (z - t),
+ *     rho(lambda) = -Im m(lambda + i0) / (pi lambda).
+ */
+#ifndef FASTSPEC_H
+#define FASTSPEC_H
+
+#include <stddef.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define FSPEC_VERSION "0.1.0"
+
+/* ---- status codes ------------------------------------------------------------------------ */
+enum {
+    FSPEC_OK = 0,
+    FSPEC_NOT_CONVERGED = 1, /* the iteration did not reach its accuracy: the value is NaN */
+    FSPEC_WRONG_BRANCH = 2,  /* converged to a root outside the lower half plane: NaN */
+    FSPEC_BAD_POINT = 3,     /* the point is NaN */
+    FSPEC_SINGULAR = 4,      /* the function is infinite there (an atom, a hard edge) */
+    FSPEC_BAD_ARGUMENT = 5,  /* a constructor or query argument is out of range */
+    FSPEC_NO_MEMORY = 6
+};
+
+/* One sentence for a status code; never NULL. */
+const char *fspec_status_message(int status);
+
+/* ---- laws -------------------------------------------------------------------------------- */
+typedef struct fspec_law fspec_law;
+
+enum { FSPEC_GAUSSIAN = 0, FSPEC_ORTHOGONAL = 1 };
+
+/* Residual networks, depth -> infinity: z = a^(2L) ((1+m)/m) exp((c/a^2)(1+2m)).
+ * c > 0 the effective cumulant, skip = a > 0, depth = L >= 0 (only a^(2L) depends on it). */
+int fspec_law_resnet_limit(double c, double skip, double depth, fspec_law **law);
+
+/* Smooth universality class of feed-forward nets: z = ((1+m)/m) exp(variance m), variance > 0. */
+int fspec_law_smooth_limit(double variance, fspec_law **law);
+
+/* Bernoulli universality class: z = ((1+m)/m) exp(variance m/(1+m)), variance > 0. */
+int fspec_law_bernoulli_limit(double variance, fspec_law **law);
+
+/* Product of depth >= 1 equal plain layers D W: slopes 1 with probability p and 0 with
+ * probability q = 1 - p (give both: the smaller one carries the accuracy), N Var(W_ij) =
+ * weight_variance, ensemble FSPEC_GAUSSIAN or FSPEC_ORTHOGONAL. p = 1, weight_variance = 1,
+ * Gaussian is the Fuss-Catalan law. */
+int fspec_law_plain_chain(double depth, double p, double q, double weight_variance, int ensemble,
+                          fspec_law **law);
+
+void fspec_law_free(fspec_law *law);
+
+/* ---- what is known in closed form ---------------------------------------------------------- */
+/* Ends of the continuous part in log lambda (low may be -inf); returns 0 when there is none,
+ * else 1. */
+int fspec_law_log_support(const fspec_law *law, double *low, double *high);
+
+/* The same in lambda, correctly rounded (low is 0 where its log is -inf). */
+int fspec_law_support(const fspec_law *law, double *low, double *high);
+
+/* Number of atoms; location and mass of atom i < that number, in increasing location.
+ * log_location is -inf for an atom at 0. */
+int fspec_law_atom_count(const fspec_law *law);
+void fspec_law_atom(const fspec_law *law, int i, double *log_location, double *mass);
+
+/* Mass of the continuous part. */
+double fspec_law_continuous_mass(const fspec_law *law);
+
+/* The k-th moment E lambda^k, k >= 0, from the Lagrange series (all terms positive), and its
+ * logarithm, which never overflows. */
+double fspec_law_moment(const fspec_law *law, unsigned k);
+double fspec_law_log_moment(const fspec_law *law, unsigned k);
+
+/* Var(lambda)/E(lambda)^2, which adds over layers. */
+double fspec_law_relative_variance(const fspec_law *law);
+
+/* E where the density behaves like lambda^(1/E - 1) at 0: 0 without a hard end there, +inf where
+ * it is 1/(lambda log^2 lambda). */
+double fspec_law_hard_exponent(const fspec_law *law);
+
+/* ---- queries on arrays --------------------------------------------------------------------- */
+/* How the argument array is read. */
+enum { FSPEC_LAMBDA = 0, FSPEC_LOG_LAMBDA = 1 };
+
+/* Density of the continuous part at x: of lambda (FSPEC_LAMBDA) or of log lambda
+ * (FSPEC_LOG_LAMBDA). 0 outside the support and at a square-root end, +inf at a hard end;
+ * NaN in, NaN out. Returns the number of points that failed (their density is NaN). */
+size_t fspec_law_density(const fspec_law *law, size_t n, const double *x, int variable,
+                         double *density);
+
+/* The solved points: m(lambda + i0) (real outside the support), the density, and per point a
+ * status, the residual |log z(m) - log lambda| and a bound on the density's absolute error.
+ * Any output may be NULL. */
+size_t fspec_law_solve(const fspec_law *law, size_t n, const double *x, int variable,
+                       double *m_re, double *m_im, double *density, int *status,
+                       double *residual, double *error_bound);
+
+/* Distribution function P(lambda' <= lambda) with atoms, and its complement (either or NULL). */
+size_t fspec_law_cdf(const fspec_law *law, size_t n, const double *x, int variable, double *cdf,
+                     double *ccdf);
+
+/* Smallest x with cdf(x) >= p, for p in [0, 1]; NaN for p outside it. */
+size_t fspec_law_quantile(const fspec_law *law, size_t n, const double *p, int variable,
+                          double *x);
+
+/* G(z) and m(z) for any complex z; on the real axis the limit from above. Any output may be
+ * NULL; error_bound is for |m|. */
+size_t fspec_law_green(const fspec_law *law, size_t n, const double *z_re, const double *z_im,
+                       double *g_re, double *g_im, double *m_re, double *m_im, int *status,
+                       double *residual, double *error_bound);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

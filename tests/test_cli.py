@@ -1,0 +1,431 @@
+"""The command line, called as a function and once as a program."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import fastspec as fs
+from fastspec.cli import main
+
+LIMIT = ["resnet-limit", "--c", "0.125"]
+RESNET = ["resnet", "--depth", "6", "--activation", "tanh", "--sigma-w", "0.4"]
+FORWARD = ["feedforward", "--depth", "4", "--activation", "hard_tanh", "--weights", "orthogonal"]
+
+
+def run(capsys, *arguments):
+    """Exit code, stdout and stderr of one call."""
+    code = main(list(arguments))
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def fails(capsys, *arguments):
+    """The one line on stderr of a call that is refused."""
+    code, out, err = run(capsys, *arguments)
+    assert code == 2
+    assert out == ""
+    assert err.startswith("fastspec: error: ")
+    assert err.count("\n") == 1 and err.endswith("\n")
+    return err
+
+
+def read_csv(text):
+    rows = list(csv.reader(io.StringIO(text)))
+    return rows[0], np.array(rows[1:], dtype=float)
+
+
+# --- density ------------------------------------------------------------------------------------
+
+
+def test_density_csv_is_the_law(capsys):
+    code, out, err = run(capsys, "density", *LIMIT, "--points", "7", "--csv")
+    header, values = read_csv(out)
+    law = fs.ResNetLimit(0.125)
+    low, high = law.support()[0]
+    assert (code, err, header) == (0, "", ["lambda", "pdf", "cdf"])
+    np.testing.assert_array_equal(values[:, 0], np.linspace(low, high, 7))
+    np.testing.assert_array_equal(values[:, 1], law.pdf(values[:, 0]))
+    np.testing.assert_array_equal(values[:, 2], law.cdf(values[:, 0]))
+
+
+def test_density_table_has_the_same_numbers(capsys):
+    _, out, err = run(capsys, "density", *LIMIT, "--points", "5")
+    lines = out.splitlines()
+    assert err == ""
+    assert lines[0].split() == ["lambda", "pdf", "cdf"]
+    assert len(lines) == 6
+    assert len({len(line) for line in lines}) == 1  # aligned
+    middle = [float(cell) for cell in lines[3].split()]
+    assert middle[1] == pytest.approx(float(fs.ResNetLimit(0.125).pdf(middle[0])), rel=1e-10)
+
+
+def test_density_of_singular_values_on_a_log_grid(capsys):
+    _, out, _ = run(
+        capsys, "density", *LIMIT, "--singular-values", "--axis", "log", "--from", "0.7",
+        "--to", "1.4", "--points", "3", "--csv", "-",
+    )  # fmt: skip
+    header, values = read_csv(out)
+    assert header[0] == "s"
+    np.testing.assert_allclose(values[:, 0], [0.7, np.sqrt(0.98), 1.4], rtol=1e-14)
+    # rho_s(s) = 2 s rho(s^2)
+    expected = 2.0 * values[:, 0] * fs.ResNetLimit(0.125).pdf(values[:, 0] ** 2)
+    np.testing.assert_allclose(values[:, 1], expected, rtol=1e-12)
+
+
+def test_density_json_is_valid_where_the_density_diverges(capsys):
+    _, out, _ = run(capsys, "density", "fuss-catalan", "--depth", "2", "--points", "3", "--json")
+    record = json.loads(out, parse_constant=pytest.fail)
+    assert record["target"] == record["law"] == "fuss-catalan"
+    assert record["parameters"] == {"depth": 2}
+    assert record["lambda"][0] == 0.0
+    assert record["pdf"][0] == "inf"
+    assert record["cdf"][-1] == pytest.approx(1.0)
+    np.testing.assert_allclose(record["support"], [[0.0, 27 / 4]], rtol=1e-14)
+    assert record["atoms"] == []
+    assert record["simulation"] is None
+
+
+def test_density_of_a_law_with_an_atom(capsys):
+    _, out, _ = run(capsys, "density", "bernoulli-limit", "--variance", "0.25", "--json")
+    record = json.loads(out)
+    np.testing.assert_allclose(record["atoms"], [[np.exp(0.25), 0.75]], rtol=1e-12)
+    assert record["lambda"][-1] == pytest.approx(np.exp(0.25))
+    assert record["cdf"][-1] == pytest.approx(1.0)
+
+
+def test_log_axis_starts_above_zero_for_a_law_that_reaches_it(capsys):
+    _, out, _ = run(
+        capsys, "density", "fuss-catalan", "--depth", "3", "--axis", "log", "--csv", "-"
+    )
+    values = read_csv(out)[1]
+    assert values[0, 0] > 0
+    assert values[0, 2] == pytest.approx(1e-3, rel=1e-6)
+    assert np.isfinite(values).all()
+
+
+def test_outputs_go_to_files_and_notes_to_stderr(capsys, tmp_path):
+    table, record = tmp_path / "a.csv", tmp_path / "a.json"
+    code, out, err = run(
+        capsys, "density", *LIMIT, "--points", "4", "--csv", str(table), "--json", str(record)
+    )
+    assert (code, out) == (0, "")
+    assert err.splitlines() == [
+        f"fastspec: note: CSV written to {table}",
+        f"fastspec: note: JSON written to {record}",
+    ]
+    values = read_csv(table.read_text())[1]
+    np.testing.assert_array_equal(values[:, 1], json.loads(record.read_text())["pdf"])
+
+
+def test_network_density_says_which_law_it_draws(capsys):
+    _, out, err = run(capsys, "density", *RESNET, "--points", "5", "--json")
+    record = json.loads(out)
+    net = fs.ResNet(depth=6, activation="tanh", sigma_w=0.4)
+    try:
+        law = net.spectrum()
+    except NotImplementedError:
+        law = net.spectrum(limit=True)
+        assert record["law"] == "limit"
+        assert "limit law" in record["note"]
+        assert err.count("\n") == 1 and "limit law" in err
+    else:
+        assert (record["law"], record["note"], err) == ("exact", None, "")
+    np.testing.assert_allclose(record["pdf"], law.pdf(np.array(record["lambda"])), rtol=1e-12)
+
+
+def test_network_options_reach_the_network(capsys):
+    _, out, err = run(
+        capsys, "density", *RESNET, "--skip", "0.9", "--no-depth-scaling", "--weights",
+        "orthogonal", "--sigma-b", "0.1", "--input-second-moment", "2", "--limit", "--json",
+    )  # fmt: skip
+    record = json.loads(out)
+    law = fs.ResNet(
+        depth=6, activation="tanh", sigma_w=0.4, skip=0.9, depth_scaled=False,
+        weights="orthogonal", sigma_b=0.1, input_second_moment=2.0,
+    ).spectrum(limit=True)  # fmt: skip
+    assert (record["law"], err) == ("limit", "")
+    np.testing.assert_allclose(record["support"], law.support(), rtol=1e-12)
+
+
+def test_simulation_reports_the_distance(capsys):
+    _, out, err = run(
+        capsys, "density", *RESNET, "--limit", "--simulate", "60", "--seed", "3", "--json"
+    )
+    simulation = json.loads(out)["simulation"]
+    net = fs.ResNet(depth=6, activation="tanh", sigma_w=0.4)
+    measured = fs.simulate.jacobian_singular_values(net, 60, seed=3)
+    expected = fs.simulate.ks_distance(measured, net.spectrum(limit=True))
+    assert simulation["ks_distance"] == pytest.approx(expected, rel=1e-12)
+    assert (simulation["width"], simulation["seed"]) == (60, 3)
+    assert simulation["outlying_singular_values"] == []
+    assert f"KS distance {expected:.4g}" in err
+
+
+def test_simulation_names_the_outlier_of_relu(capsys):
+    _, out, err = run(
+        capsys, "density", "resnet", "--depth", "20", "--activation", "relu", "--sigma-w", "1",
+        "--limit", "--simulate", "150", "--json",
+    )  # fmt: skip
+    simulation = json.loads(out)["simulation"]
+    outliers = simulation["outlying_singular_values"]
+    assert outliers == [max(simulation["singular_values"])]
+    assert f"outliers {outliers[0]:.12g}" in err
+
+
+@pytest.mark.parametrize("more", [[], ["--simulate", "40"], ["--singular-values"]])
+def test_plot_is_written(capsys, tmp_path, more):
+    pytest.importorskip("matplotlib")
+    path = tmp_path / "density.png"
+    code, out, err = run(capsys, "density", *RESNET, "--limit", "--plot", str(path), *more)
+    assert (code, out) == (0, "")
+    assert path.read_bytes().startswith(b"\x89PNG")
+    assert f"picture written to {path}" in err
+
+
+# --- condition ----------------------------------------------------------------------------------
+
+
+def test_condition_number_of_the_limit(capsys):
+    _, out, err = run(capsys, "condition", *LIMIT)
+    c = 0.125
+    s = np.sqrt(c * (2 + c))
+    first = out.splitlines()[0]
+    assert first.startswith("condition number")
+    assert float(first.split()[-1]) == pytest.approx((1 + c + s) * np.exp(s), rel=1e-11)
+    assert err == ""
+
+
+def test_condition_json_with_coverage_and_infinity(capsys):
+    _, out, _ = run(capsys, "condition", "fuss-catalan", "--depth", "2", "--json", "-")
+    record = json.loads(out, parse_constant=pytest.fail)
+    assert record["condition_number"] == "inf"
+    _, out, _ = run(capsys, "condition", *LIMIT, "--coverage", "0.9", "--json")
+    record = json.loads(out)
+    assert record["coverage"] == 0.9
+    expected = float(fs.ResNetLimit(0.125).condition_number(coverage=0.9))
+    assert record["condition_number"] == pytest.approx(expected, rel=1e-12)
+
+
+def test_condition_of_a_network_reports_its_cumulant(capsys):
+    _, out, _ = run(capsys, "condition", *RESNET, "--limit", "--json")
+    net = fs.ResNet(depth=6, activation="tanh", sigma_w=0.4)
+    expected = float(net.effective_cumulant())
+    assert json.loads(out)["effective_cumulant"] == pytest.approx(expected, rel=1e-12)
+    _, out, _ = run(capsys, "condition", *RESNET, "--limit")
+    assert out.splitlines()[-1] == f"cumulant c        {expected:.12g}"
+
+
+def test_condition_lists_atoms(capsys):
+    _, out, _ = run(capsys, "condition", "bernoulli-limit", "--variance", "0.25")
+    assert f"atoms             0.75 at {np.exp(0.25):.12g}" in out.splitlines()
+
+
+# --- propagate ----------------------------------------------------------------------------------
+
+
+def test_propagate_csv_is_the_propagation(capsys):
+    code, out, err = run(capsys, "propagate", *RESNET, "--sigma-b", "0.2", "--csv")
+    header, values = read_csv(out)
+    expected = fs.ResNet(depth=6, activation="tanh", sigma_w=0.4, sigma_b=0.2).propagate()
+    assert (code, err) == (0, "")
+    assert header[0] == "layer"
+    np.testing.assert_array_equal(values[:, 0], np.arange(1, 7))
+    for name in ("q", "mean", "second_moment", "slope_mean", "slope_second", "kappa"):
+        np.testing.assert_array_equal(values[:, header.index(name)], getattr(expected, name))
+
+
+def test_propagate_table_and_json_at_the_fixed_point(capsys):
+    arguments = [*FORWARD, "--sigma-w", "1.05", "--sigma-b", "0.1", "--fixed-point"]
+    _, out, _ = run(capsys, "propagate", *arguments, "--json")
+    q = json.loads(out)["q"]
+    assert len(q) == 4
+    np.testing.assert_allclose(q, q[0], rtol=1e-12)
+    _, out, _ = run(capsys, "propagate", *arguments)
+    assert len(out.splitlines()) == 5
+
+
+def test_activation_parameters_are_used(capsys):
+    activation = "leaky_relu:slope=0.3"
+    _, out, _ = run(capsys, "propagate", "resnet", "--depth", "1", "--activation", activation,
+                    "--json")  # fmt: skip
+    record = json.loads(out)
+    assert record["slope_mean"] == pytest.approx([(1 + 0.09) / 2], rel=1e-12)
+    assert "0.3" in record["parameters"]["activation"]
+
+
+# --- errors -------------------------------------------------------------------------------------
+
+
+def replaced(arguments, option, value):
+    """The arguments with another value of an option."""
+    copy = list(arguments)
+    copy[copy.index(option) + 1] = value
+    return copy
+
+
+@pytest.mark.parametrize("depth", ["0", "-3", "2.5", "nan", "many"])
+def test_wrong_depth(capsys, depth):
+    err = fails(capsys, "density", *replaced(RESNET, "--depth", depth))
+    assert f"argument --depth: must be a whole number >= 1, got '{depth}'" in err
+
+
+@pytest.mark.parametrize("c", ["0", "-1", "nan", "inf", "x"])
+def test_wrong_cumulant(capsys, c):
+    err = fails(capsys, "condition", "resnet-limit", "--c", c)
+    assert f"argument --c: must be a finite number > 0, got '{c}'" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["density"], ["TARGET"]),
+        ([], ["COMMAND"]),
+        (["densty", *LIMIT], ["densty"]),
+        (["density", "resnt"], ["resnt", "resnet"]),
+        (["propagate", "fuss-catalan", "--depth", "2"], ["fuss-catalan"]),
+        (["density", "resnet-limit"], ["--c"]),
+        (["density", *LIMIT, "--pints", "3"], ["--pints"]),
+        (["density", *LIMIT, "--points", "0"], ["--points", "whole number"]),
+        (["density", *LIMIT, "--axis", "cube"], ["--axis", "cube", "linear"]),
+        (["density", *LIMIT, "--from", "2", "--to", "1"], ["--from", "from 2 to 1"]),
+        (["density", *LIMIT, "--to", "0.1"], ["--to"]),
+        (["density", *LIMIT, "--from", "-1"], ["--from"]),
+        (["density", *LIMIT, "--axis", "log", "--from", "0"], ["--from", "logarithmic"]),
+        (["density", *LIMIT, "--csv", "--json"], ["--json", "--csv"]),
+        (["density", *LIMIT, "--simulate", "30"], ["--simulate"]),
+        (["density", *RESNET, "--simulate", "0"], ["--simulate", "whole number"]),
+        (["density", *RESNET, "--seed", "-1"], ["--seed", "whole number >= 0"]),
+        (["condition", *LIMIT, "--coverage", "0"], ["--coverage"]),
+        (["condition", *LIMIT, "--coverage", "1.5"], ["--coverage"]),
+        (["condition", "smooth-limit", "--variance", "-2"], ["--variance"]),
+        (["condition", "bernoulli-limit", "--variance", "0"], ["--variance"]),
+        (["condition", "fuss-catalan", "--depth", "1.5"], ["--depth"]),
+        (["condition", "resnet-limit", "--c", "1", "--skip", "0.5"], ["--depth"]),
+        (["condition", *RESNET, "--weights", "gausian"], ["--weights", "gausian", "gaussian"]),
+        (["condition", *replaced(RESNET, "--sigma-w", "0")], ["--sigma-w", "> 0"]),
+        (["condition", *RESNET, "--sigma-b", "nan"], ["--sigma-b", ">= 0"]),
+        (["condition", *RESNET, "--input-second-moment", "-1"], ["--input-second-moment"]),
+        (["condition", *RESNET, "--fixed-point"], ["--fixed-point"]),
+        (
+            ["condition", *FORWARD, "--fixed-point", "--input-second-moment", "2"],
+            ["--input-second-moment", "--fixed-point"],
+        ),
+    ],
+)
+def test_wrong_command_lines_name_what_is_wrong(capsys, arguments, words):
+    err = fails(capsys, *arguments)
+    for word in words:
+        assert word in err
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("tahn", ["tanh"]),
+        ("leaky_relu:slop=0.1", ["slop", "slope"]),
+        ("leaky_relu:slope", ["NAME:PARAMETER=VALUE"]),
+        ("leaky_relu:slope=x", ["NAME:PARAMETER=VALUE"]),
+        ("leaky_relu:slope=nan", ["slope"]),
+        ("tanh:slope=0.1", ["slope"]),
+        ("", []),
+    ],
+)
+def test_wrong_activations_get_a_suggestion(capsys, name, words):
+    err = fails(capsys, "propagate", *replaced(RESNET, "--activation", name))
+    assert "argument --activation: " in err
+    for word in words:
+        assert word in err
+
+
+@pytest.mark.parametrize("option", ["--csv", "--json", "--plot"])
+def test_output_that_cannot_be_written(capsys, tmp_path, option):
+    missing = str(tmp_path / "no" / "file.png")
+    err = fails(capsys, "density", *LIMIT, option, missing)
+    assert f"argument {option}: cannot write '{missing}': no such directory" in err
+    err = fails(capsys, "density", *LIMIT, option, str(tmp_path))
+    assert f"argument {option}: cannot write" in err
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a full device")
+def test_full_disk_is_one_line(capsys):
+    for option in ("--csv", "--json"):
+        assert f"argument {option}: cannot write" in fails(
+            capsys, "density", *LIMIT, option, "/dev/full"
+        )
+
+
+def test_unknown_picture_format(capsys, tmp_path):
+    pytest.importorskip("matplotlib")
+    err = fails(capsys, "density", *LIMIT, "--plot", str(tmp_path / "a.xyz"))
+    assert "argument --plot: " in err and "xyz" in err
+
+
+def test_plot_without_matplotlib_names_the_extra(capsys, monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    err = fails(capsys, "density", *LIMIT, "--plot", str(tmp_path / "a.png"))
+    assert "argument --plot: needs matplotlib: pip install 'fastspec[plot]'" in err
+
+
+def test_computation_that_fails_has_exit_code_1(capsys):
+    code, out, err = run(
+        capsys, "density", "resnet", "--depth", "400", "--activation", "linear", "--sigma-w",
+        "1e3", "--no-depth-scaling", "--limit", "--from", "1", "--to", "2", "--simulate", "5",
+    )  # fmt: skip
+    assert (code, out) == (1, "")
+    assert err.splitlines()[-1].startswith("fastspec: error: ")
+
+
+# --- the program --------------------------------------------------------------------------------
+
+
+def test_help_is_short_and_has_an_example(capsys):
+    code, out, err = run(capsys, "--help")
+    assert (code, err) == (0, "")
+    assert "fastspec density resnet" in out
+    assert len(out.splitlines()) <= 24
+
+
+@pytest.mark.parametrize("command", ["density", "condition", "propagate"])
+def test_every_target_has_help(capsys, command):
+    code, out, _ = run(capsys, command, "resnet", "--help")
+    assert code == 0
+    assert "--activation" in out
+
+
+def test_version(capsys):
+    assert run(capsys, "--version")[:2] == (0, f"fastspec {fs.__version__}\n")
+
+
+def program(*arguments, **more):
+    return subprocess.run(
+        [sys.executable, "-m", "fastspec.cli", *arguments],
+        capture_output=True, text=True, timeout=60, **more,
+    )  # fmt: skip
+
+
+def test_as_a_program():
+    good = program("condition", *LIMIT)
+    assert (good.returncode, good.stderr) == (0, "")
+    assert good.stdout.startswith("condition number")
+    bad = program("condition", "resnet-limit", "--c", "-1")
+    assert (bad.returncode, bad.stdout) == (2, "")
+    assert bad.stderr.count("\n") == 1
+
+
+def test_closed_pipe_is_quiet():
+    command = f"'{sys.executable}' -m fastspec.cli density {' '.join(LIMIT)} --points 20000 --csv"
+    done = subprocess.run(
+        ["bash", "-c", f"{command} | head -n 1; exit ${{PIPESTATUS[0]}}"],
+        capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert done.stdout == "lambda,pdf,cdf\n"
+    assert done.stderr == ""
+    assert done.returncode == 141

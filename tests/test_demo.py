@@ -1,0 +1,110 @@
+"""The demo on handwritten digits, at a small width."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import pytest
+
+from fastspec import demo
+
+pytest.importorskip("sklearn")
+pytest.importorskip("matplotlib")
+
+
+def test_inputs_are_lifted_digits_of_second_moment_one():
+    x = demo.digit_inputs(200)
+    assert x.shape == (10, 200)
+    np.testing.assert_allclose(np.mean(x**2, axis=1), 1.0, rtol=1e-13)
+    # A coordinate mean of a random direction has standard deviation 1/sqrt(N) = 0.07.
+    assert np.abs(x.mean(axis=1)).max() < 5.0 / np.sqrt(200)
+    np.testing.assert_array_equal(x, demo.digit_inputs(200))
+
+
+def test_lift_keeps_the_angles_between_images():
+    from sklearn.datasets import load_digits
+
+    digits = load_digits()
+    spread = digits.data.std(axis=0)
+    standard = (digits.data - digits.data.mean(axis=0)) / np.where(spread > 0, spread, 1.0)
+    first = standard[[list(digits.target).index(d) for d in range(10)]]
+    first /= np.linalg.norm(first, axis=1, keepdims=True)
+    x = demo.digit_inputs(150)
+    np.testing.assert_allclose(x @ x.T / 150, first @ first.T, atol=1e-12)
+
+
+def test_too_narrow_a_width_is_an_error():
+    with pytest.raises(ValueError, match="width must be >= 64, got 63"):
+        demo.digit_inputs(63)
+
+
+@pytest.mark.parametrize("activation", demo.ACTIVATIONS)
+def test_networks_have_the_cumulant_of_the_figure(activation):
+    net = demo.network_with_cumulant(activation, 10, 0.125)
+    assert float(net.effective_cumulant()) == pytest.approx(0.125, rel=1e-10)
+    assert net.depth == 10
+
+
+def test_relu_needs_sigma_w_one_half():
+    assert demo.network_with_cumulant("relu", 20, 0.125).sigma_w == pytest.approx(0.5, rel=1e-12)
+
+
+@pytest.fixture(scope="module")
+def result(tmp_path_factory):
+    """One run at width 80: exit code, the table's rows and the picture."""
+    out = tmp_path_factory.mktemp("demo") / "made"
+    capture = pytest.MonkeyPatch()
+    lines = []
+    capture.setattr("builtins.print", lambda *words, **_: lines.append(" ".join(words)))
+    try:
+        code = demo.main(["--out", str(out), "--width", "80"])
+    finally:
+        capture.undo()
+    return code, "\n".join(lines).splitlines(), out / "resnet_digits.png"
+
+
+def test_picture_is_written_and_named(result):
+    code, lines, picture = result
+    assert code == 0
+    assert lines[-1] == f"picture: {picture}"
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_table_has_laws_that_fit_and_the_outlier_of_relu_only(result):
+    rows = [line.split() for line in result[1][1:7]]
+    assert [row[:2] for row in rows] == [
+        [activation, str(depth)] for activation in demo.ACTIVATIONS for depth in demo.DEPTHS
+    ]
+    for activation, _, _, ks, law, bulk, everything, outliers, at in rows:
+        assert float(ks) < 0.05
+        assert float(bulk) == pytest.approx(float(law), rel=0.2)
+        if activation == "relu":
+            assert float(outliers) >= 0.5
+            assert float(at) > 2.0
+            assert float(everything) > float(bulk) + 0.2
+        else:
+            assert float(outliers) == 0.0
+            assert (at, everything) == ("-", bulk)
+
+
+def test_wrong_options_are_one_line(capsys, tmp_path):
+    assert demo.main(["--width", "10", "--out", str(tmp_path)]) == 2
+    err = capsys.readouterr().err
+    assert err == "fastspec.demo: error: argument --width: must be at least 64, got 10\n"
+
+
+def test_unwritable_directory_is_one_line(capsys, tmp_path):
+    (tmp_path / "file").write_text("")
+    assert demo.main(["--width", "64", "--out", str(tmp_path / "file")]) == 2
+    err = capsys.readouterr().err
+    assert "argument --out: cannot write" in err
+    assert err.count("\n") == 1
+
+
+def test_missing_packages_name_the_extra(capsys, monkeypatch):
+    monkeypatch.setattr(demo.importlib.util, "find_spec", lambda name: None)
+    assert demo.main([]) == 2
+    assert "matplotlib and sklearn missing: pip install 'fastspec[demo]'" in capsys.readouterr().err
+    monkeypatch.undo()
+    assert "sklearn" in sys.modules

@@ -1,0 +1,277 @@
+"""Pictures: what is drawn is the law and the data, at the right place and height."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import pytest
+
+import fastspec as fs
+from fastspec.plotting import law_range, plot_comparison, plot_law
+
+Figure = pytest.importorskip("matplotlib.figure").Figure
+
+
+@pytest.fixture
+def ax():
+    return Figure(layout="constrained").add_subplot()
+
+
+def curves(ax):
+    """Curves drawn in data coordinates (stems and markers are not)."""
+    return [line for line in ax.lines if line.get_transform() == ax.transData]
+
+
+def stems(ax):
+    return [line for line in ax.lines if line.get_label() == "_atom"]
+
+
+def texts(ax):
+    return [text.get_text() for text in ax.texts]
+
+
+def area(line, log=False):
+    x, y = line.get_data()
+    return np.trapezoid(y, np.log(x) if log else x)
+
+
+def test_curve_is_the_density(ax):
+    law = fs.ResNetLimit(0.125)
+    assert plot_law(law, ax, axis="linear") is ax
+    (line,) = curves(ax)
+    x, y = line.get_data()
+    np.testing.assert_array_equal(y, law.pdf(x))
+    assert (x[0], x[-1]) == law.support()[0]
+    assert area(line) == pytest.approx(1.0, abs=1e-5)
+    assert ax.get_xscale() == "linear"
+    assert ax.get_xlabel() == r"$\lambda$ (squared singular value of $J$)"
+    assert ax.get_ylabel() == r"density $\rho(\lambda)$"
+
+
+def test_log_axis_shows_the_density_of_the_logarithm(ax):
+    law = fs.ResNetLimit(0.125)
+    plot_law(law, ax, axis="log")
+    (line,) = curves(ax)
+    x, y = line.get_data()
+    np.testing.assert_allclose(y, x * law.pdf(x), rtol=1e-15)
+    assert area(line, log=True) == pytest.approx(1.0, abs=1e-5)
+    assert ax.get_xscale() == "log"
+    assert ax.get_ylabel().startswith("density of $")
+
+
+@pytest.mark.parametrize("given", ["flag", "law"])
+def test_singular_values_are_drawn_and_named(ax, given):
+    law = fs.ResNetLimit(0.5)
+    if given == "flag":
+        plot_law(law, ax, singular_values=True)
+    else:
+        plot_law(law.singular_values(), ax)
+    x, y = curves(ax)[0].get_data()
+    np.testing.assert_allclose(y, 2 * x * law.pdf(x**2), rtol=1e-9, atol=1e-7)
+    assert area(curves(ax)[0]) == pytest.approx(1.0, abs=1e-5)
+    assert ax.get_xlabel() == "$s$ (singular value of $J$)"
+
+
+def test_diverging_end_is_cut_on_a_linear_axis(ax):
+    plot_law(fs.FussCatalan(1), ax, axis="linear")
+    bottom, top = ax.get_ylim()
+    # Marchenko-Pastur: 1/(2 pi) sqrt((4 - x)/x); the cut lies between the bulk and the divergence.
+    assert bottom == 0
+    assert 0.3 < top < 3.0
+    assert curves(ax)[0].get_ydata().max() > top
+    assert np.isfinite(curves(ax)[0].get_ydata()).all()
+
+
+def test_log_axis_leaves_out_a_thousandth_at_zero(ax):
+    law = fs.FussCatalan(3)
+    plot_law(law, ax, axis="log")
+    assert float(law.cdf(law_range(law, "log")[0])) == pytest.approx(1e-3, rel=1e-6)
+    assert area(curves(ax)[0], log=True) == pytest.approx(0.999, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("law", "scale"),
+    [
+        (fs.ResNetLimit(0.125), "linear"),
+        (fs.FussCatalan(1), "linear"),
+        (fs.FussCatalan(8), "log"),
+    ],
+)
+def test_auto_axis_follows_the_spread(ax, law, scale):
+    plot_law(law, ax)
+    assert ax.get_xscale() == scale
+
+
+def test_atom_is_a_stem_with_its_mass(ax):
+    plot_law(fs.BernoulliLimit(0.25), ax, axis="linear")
+    (stem,) = stems(ax)
+    x, height = stem.get_data()
+    assert x[0] == x[1] == pytest.approx(np.exp(0.25))
+    assert tuple(height) == (0.0, pytest.approx(0.9 * 0.75))
+    assert texts(ax) == ["atom, mass 0.75"]
+    low, high = ax.get_xlim()
+    assert low < x[0] < high
+
+
+class AtomAtZero:
+    """Half the mass at 0, half uniform on [1, 2]."""
+
+    atoms = np.array([[0.0, 0.5]])
+
+    def support(self):
+        return [(1.0, 2.0)]
+
+    def pdf(self, lam):
+        lam = np.asarray(lam, dtype=float)
+        return np.where((lam >= 1) & (lam <= 2), 0.5, 0.0)
+
+    def cdf(self, lam):
+        return 0.5 + 0.5 * np.clip(np.asarray(lam, dtype=float) - 1.0, 0.0, 1.0)
+
+    def icdf(self, p):
+        return np.where(np.asarray(p) <= 0.5, 0.0, 2.0 * np.asarray(p, dtype=float))
+
+
+def test_atom_at_zero_stands_on_the_edge_of_a_log_axis(ax):
+    plot_law(AtomAtZero(), ax, axis="log")
+    (stem,) = stems(ax)
+    assert stem.get_transform() == ax.transAxes
+    assert tuple(stem.get_xdata()) == (0.0, 0.0)
+    assert texts(ax) == ["atom at 0, mass 0.5"]
+    assert ax.get_xlim()[0] > 0
+
+
+class OnlyAtom:
+    """J J^T = I / 4."""
+
+    atoms = np.array([[0.25, 1.0]])
+
+    def support(self):
+        return []
+
+    def icdf(self, p):
+        return np.full(np.shape(p), 0.25)
+
+
+@pytest.mark.parametrize("axis", ["auto", "linear", "log"])
+def test_law_without_a_continuous_part(ax, axis):
+    plot_law(OnlyAtom(), ax, axis=axis)
+    assert len(stems(ax)) == 1
+    assert curves(ax) == []
+    low, high = ax.get_xlim()
+    assert low < 0.25 < high
+
+
+def test_curve_takes_matplotlib_options(ax):
+    plot_law(fs.BernoulliLimit(0.25), ax, label="theory", color="red", linestyle="--")
+    (line,) = curves(ax)
+    assert (line.get_label(), line.get_color(), line.get_linestyle()) == ("theory", "red", "--")
+    assert stems(ax)[0].get_color() == "red"
+
+
+@pytest.mark.parametrize("order", [(0.1, 1.0), (1.0, 0.1)])
+def test_laws_can_share_axes(ax, order):
+    for c in order:
+        plot_law(fs.ResNetLimit(c), ax)
+    highest = max(line.get_ydata().max() for line in curves(ax))
+    assert ax.get_ylim()[1] >= highest
+    assert ax.get_xlim()[1] > fs.ResNetLimit(1.0).support()[0][1]
+
+
+def test_law_has_a_plot_method(ax):
+    assert fs.ResNetLimit(0.125).plot(ax, axis="log") is ax
+    assert len(curves(ax)) == 1
+
+
+def test_new_axes_by_default():
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    ax = plot_law(fs.ResNetLimit(0.125))
+    assert ax.figure is plt.gcf()
+    plt.close(ax.figure)
+
+
+# --- measured values ----------------------------------------------------------------------------
+
+
+def bar_area(ax, log=False):
+    total = 0.0
+    for bar in ax.patches:
+        left, right = bar.get_x(), bar.get_x() + bar.get_width()
+        total += bar.get_height() * (np.log(right / left) if log else right - left)
+    return total
+
+
+@pytest.mark.parametrize("axis", ["linear", "log"])
+@pytest.mark.parametrize("singular", [True, False])
+def test_bars_have_the_area_of_the_bulk(ax, axis, singular):
+    law = fs.ResNetLimit(0.125)
+    s = np.sqrt(law.icdf((np.arange(500) + 0.5) / 500))
+    s[:5] = 4.0  # five outliers
+    plot_comparison(s, law, ax, axis=axis, singular_values=singular)
+    assert bar_area(ax, log=axis == "log") == pytest.approx(495 / 500, rel=1e-12)
+    # Each bar holds the mass that the law gives it, up to one value and the five that were moved.
+    heights = np.array([bar.get_height() for bar in ax.patches])
+    centres = np.array([bar.get_x() + bar.get_width() / 2 for bar in ax.patches])
+    density = (law.singular_values() if singular else law).pdf(centres)
+    density = density * centres if axis == "log" else density
+    inner = slice(2, -2)
+    np.testing.assert_allclose(heights[inner], density[inner], atol=0.1 * density.max())
+
+
+def test_outliers_are_marked_and_inside_the_picture(ax):
+    law = fs.ResNetLimit(0.125)
+    s = np.sqrt(law.icdf((np.arange(200) + 0.5) / 200))
+    s[-1] = 3.0
+    plot_comparison(s, law, ax)
+    (marks,) = [line for line in ax.lines if "outlying" in line.get_label()]
+    assert tuple(marks.get_xdata()) == (3.0,)
+    assert marks.get_label() == "1 outlying, not in the law"
+    assert ax.get_xlim()[1] > 3.0
+    labels = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert labels[:2] == ["measured", "law"]
+    assert "1 outlying, not in the law" in labels
+
+
+def test_no_outliers_no_mark(ax):
+    law = fs.ResNetLimit(0.125)
+    plot_comparison(np.sqrt(law.icdf((np.arange(200) + 0.5) / 200)), law, ax)
+    assert not [line for line in ax.lines if "outlying" in line.get_label()]
+
+
+def test_measured_share_of_an_atom(ax):
+    s = np.sqrt(np.concatenate((np.full(40, 1e-32), np.linspace(1.0, 2.0, 60))))
+    plot_comparison(s, AtomAtZero(), ax, singular_values=False, axis="linear")
+    assert texts(ax) == ["atom, mass 0.5\nmeasured 0.4"]
+    assert bar_area(ax) == pytest.approx(0.6, rel=1e-12)
+
+
+def test_number_of_bars(ax):
+    law = fs.ResNetLimit(0.125)
+    plot_comparison(np.sqrt(law.icdf(np.linspace(0.1, 0.9, 100))), law, ax, bins=7)
+    assert len(ax.patches) == 7
+
+
+# --- errors -------------------------------------------------------------------------------------
+
+
+def test_wrong_arguments_are_named(ax):
+    law = fs.ResNetLimit(0.125)
+    with pytest.raises(ValueError, match="axis must be one of auto, linear, log; got 'lin'"):
+        plot_law(law, ax, axis="lin")
+    with pytest.raises(ValueError, match="axis must be one of"):
+        plot_comparison([1.0], law, ax, axis="cube")
+    with pytest.raises(ValueError, match="bins must be a whole number >= 1, got 0"):
+        plot_comparison([1.0], law, ax, bins=0)
+    with pytest.raises(ValueError, match="at least one value"):
+        plot_comparison([], law, ax)
+
+
+def test_missing_matplotlib_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
+    with pytest.raises(ImportError, match=r"pip install 'fastspec\[plot\]'"):
+        plot_law(fs.ResNetLimit(0.125))

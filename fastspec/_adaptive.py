@@ -68,7 +68,7 @@ def deviation_tolerance(rows: Integrand, q: float, mean: float, kinks: FloatArra
     scale = max(math.sqrt(q), kernels.TINY_SCALE)
     edges = kernels.panel_edges(mean, scale, kinks, -_CORE, _CORE, 1.0)
     rough = float(np.sum(_panels(rows, mean, scale, edges[:-1], edges[1:])[0]))
-    return max(_PANEL_TOLERANCE, 4.0 * np.finfo(float).eps / math.sqrt(max(rough, 1e-30)))
+    return max(_PANEL_TOLERANCE, np.finfo(float).eps / math.sqrt(max(rough, 1e-30)))
 
 
 def _kernels() -> Any:

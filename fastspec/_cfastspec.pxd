@@ -6,6 +6,7 @@ cdef extern from "fastspec.h" nogil:
     int FSPEC_ORTHOGONAL
     int FSPEC_LAMBDA
     int FSPEC_LOG_LAMBDA
+    int FSPEC_TOP_DISTANCE
 
     ctypedef struct fspec_law:
         pass
@@ -22,7 +23,8 @@ cdef extern from "fastspec.h" nogil:
     int fspec_law_log_support(const fspec_law *law, double *low, double *high)
     int fspec_law_support(const fspec_law *law, double *low, double *high)
     int fspec_law_atom_count(const fspec_law *law)
-    void fspec_law_atom(const fspec_law *law, int i, double *log_location, double *mass)
+    void fspec_law_atom(const fspec_law *law, int i, double *location, double *log_location,
+                        double *mass)
     double fspec_law_continuous_mass(const fspec_law *law)
     double fspec_law_moment(const fspec_law *law, unsigned k)
     double fspec_law_log_moment(const fspec_law *law, unsigned k)

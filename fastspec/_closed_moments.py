@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -106,26 +107,41 @@ def _half_line(power: float, mean: FloatArray, q: FloatArray) -> FloatArray:
 def _unit_half_line(power: float, m: float) -> float:
     """Integral over t > 0 of t^power n(t - m), n the normal density, for m up to 1e8.
 
-    Gauss-Jacobi takes the power at t = 0; panels further out grow from the scale 1 / |m| on which
-    the integrand falls for m < 0 up to one standard deviation.
+    Panels grow from the scale 1 / |m| on which the integrand falls for m < 0 up to one standard
+    deviation; the first one holds the power at t = 0.
     """
-    from scipy.special import roots_jacobi
-
-    nodes, weights = np.polynomial.legendre.leggauss(_POWER_NODES)
-    width = 1.0 / max(1.0, -m)
-    total = 0.0
-    low = m - _FAR
+    width = 1.0 / max(1.0, abs(m))
+    low, total = m - _FAR, 0.0
     if low <= 0.0:
-        x, w = roots_jacobi(_POWER_NODES, 0.0, power)
-        t = 0.5 * width * (1.0 + x)
-        total = (0.5 * width) ** (power + 1.0) * float(np.sum(w * np.exp(-0.5 * (t - m) ** 2)))
-        low = width
+        low, total = width, _first_panel(power, m, width)
+    nodes, weights = np.polynomial.legendre.leggauss(_POWER_NODES)
     while low < max(m, 0.0) + math.sqrt(max(power, 0.0)) + _REACH:
         half = 0.5 * min(1.0, max(width, low))
         t = low + half * (1.0 + nodes)
-        total += half * float(np.sum(weights * t**power * np.exp(-0.5 * (t - m) ** 2)))
+        total += half * float(np.sum(weights * t**power * _density(t - m)))
         low += 2.0 * half
-    return total / math.sqrt(2.0 * math.pi)
+    return total
+
+
+def _first_panel(power: float, m: float, width: float) -> float:
+    """Integral over 0 < t < width of t^power n(t - m), by Gauss-Jacobi.
+
+    Its weights lose digits near power = -1; there one integration by parts raises the power:
+    (p + 1) int t^p n = width^{p+1} n(width - m) + int t^{p+1} (t - m) n.
+    """
+    from scipy.special import roots_jacobi
+
+    raised = power + 1.0 if power < 0.0 else power
+    x, w = roots_jacobi(_POWER_NODES, 0.0, raised)
+    t = 0.5 * width * (1.0 + x)
+    w = (0.5 * width) ** (raised + 1.0) * w * _density(t - m)
+    if power >= 0.0:
+        return float(np.sum(w))
+    return (width**raised * float(_density(width - m)) + float(w @ (t - m))) / raised
+
+
+def _density(z: Any) -> Any:
+    return np.exp(-0.5 * z * z) / math.sqrt(2.0 * math.pi)
 
 
 Formula = Callable[[float, FloatArray, FloatArray, int], Rows]

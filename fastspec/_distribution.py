@@ -173,14 +173,20 @@ class Distribution:
             np.ascontiguousarray(at), variable)
         own = np.empty_like(flat)
         self._variable.density(self._core, flat, own)
-        factor = self._variable.jacobian(flat)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            relative = np.where(bound == 0.0, 0.0, bound / density)
+            own_bound = np.where(relative == 0.0, 0.0, relative * own)
         return Solution(*(_shaped(field, shape) for field in
-                          (re + 1j * im, own, status, residual, bound * factor)))
+                          (re + 1j * im, own, status, residual, own_bound)))
 
     def _tails(self, x: ArrayLike, on_error: str) -> tuple[FloatArray, FloatArray, Any]:
         _checks.choice("on_error", on_error, _ON_ERROR)
         flat, shape = real_points("x", x)
         at, variable = self._variable.to_kernel(flat)
+        if self._variable.name == "s":  # squaring may round past an atom
+            for lam, log_lam, _ in self._core.atoms():
+                exact = lam if variable == _kernels.LAMBDA else log_lam
+                at = np.where(flat == self._variable.atom(lam, log_lam), exact, at)
         below, above, failures = self._core.cdf(np.ascontiguousarray(at), variable)
         report(Counter({NOT_CONVERGED: failures}), flat.size, on_error)
         return below, above, shape
@@ -247,11 +253,9 @@ class Distribution:
     @property
     def atoms(self) -> FloatArray:
         """Array of (location, mass), shape (number of atoms, 2)."""
-        pairs = self._core.atoms()
-        if not pairs:
-            return np.empty((0, 2))
-        log_place, mass = np.array(pairs).T
-        return np.column_stack([self._variable.from_log(log_place), mass])
+        pairs = [(self._variable.atom(lam, log_lam), mass)
+                 for lam, log_lam, mass in self._core.atoms()]
+        return np.array(pairs).reshape(-1, 2)
 
     def moment(self, k: int) -> float:
         """E X^k, k >= 0 a whole number.
@@ -277,14 +281,17 @@ class Distribution:
             return value
         return self._integral(k)
 
+    def log_moment(self, k: int) -> float:
+        """log E lambda^k for the law of lambda (log E s^2k for singular values): never overflows."""
+        return float(self._core.log_moment(_power(k)))
+
     def _integral(self, k: int, centre: float = 0.0) -> float:
         """E (X - centre)^k by quadrature."""
-        log_infinite = self._variable.name == "log_lambda" and (
-            math.isinf(self._core.hard_exponent()) or self._core.atoms()[:1] and
-            self._core.atoms()[0][0] == -math.inf)
-        if log_infinite:  # mass at log 0, or a tail 1/log^2: E log lambda = -inf
-            return -math.inf if k % 2 else math.inf
         at = self.atoms
+        if self._variable.name == "log_lambda" and (
+                math.isinf(self._core.hard_exponent()) or np.isneginf(at[:, 0]).any()):
+            # mass at log 0, or a tail 1/log^2: E log lambda = -inf
+            return -math.inf if k % 2 else math.inf
         discrete = float(np.sum(at[:, 1] * (at[:, 0] - centre) ** k))
         return discrete + expect(
             self._core, lambda log_lam, _: (self._variable.from_log(log_lam) - centre) ** k)

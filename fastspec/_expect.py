@@ -1,8 +1,8 @@
 """Expectations over the continuous part of a law, by double-exponential quadrature.
 
-Two soft edges: tanh-sinh in log lambda, whose nodes crowd at square-root ends. One soft edge and
-a hard end at 0: exp-sinh in delta = log(lambda_top/lambda), which serves decays from e^-delta to
-1/delta^2 without knowing their scale. (Takahasi & Mori 1974.)
+In delta = log(lambda_top/lambda), which keeps its digits at the top however close the nodes come.
+Two soft edges: tanh-sinh, whose nodes crowd at both ends. A hard end at 0: exp-sinh, which serves
+decays from e^-delta to 1/delta^2 without knowing their scale. (Takahasi & Mori 1974.)
 """
 
 from __future__ import annotations
@@ -21,19 +21,17 @@ _LEVELS = range(3, 9)  # steps 2^-3 ... 2^-8
 _TOLERANCE = 3e-14
 
 
-def _soft(u: FloatArray, low: float, high: float) -> tuple[FloatArray, FloatArray]:
-    """tanh-sinh nodes in [low, high] and their weights (without the step)."""
+def _soft(u: FloatArray, width: float) -> tuple[FloatArray, FloatArray]:
+    """tanh-sinh nodes in [0, width] and their weights (without the step)."""
     s = np.pi / 2 * np.sinh(u)
-    width = high - low
-    fraction = 1.0 / (1.0 + np.exp(2.0 * np.abs(s)))  # distance to the nearer end
-    x = np.where(s < 0, low + width * fraction, high - width * fraction)
-    return x, width * np.pi / 4 * np.cosh(u) / np.cosh(s) ** 2
+    near = width / (1.0 + np.exp(2.0 * np.abs(s)))  # distance to the nearer end
+    return np.where(s < 0, near, width - near), width * np.pi / 4 * np.cosh(u) / np.cosh(s) ** 2
 
 
-def _hard(u: FloatArray, high: float) -> tuple[FloatArray, FloatArray]:
-    """exp-sinh nodes below ``high`` and their weights (without the step)."""
+def _hard(u: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """exp-sinh nodes in (0, inf) and their weights (without the step)."""
     delta = np.exp(np.pi / 2 * np.sinh(u))
-    return high - delta, delta * np.pi / 2 * np.cosh(u)
+    return delta, delta * np.pi / 2 * np.cosh(u)
 
 
 def expect(core: Any, function: Callable[[FloatArray, FloatArray], FloatArray]) -> float:
@@ -55,11 +53,11 @@ def expect(core: Any, function: Callable[[FloatArray, FloatArray], FloatArray]) 
     for level in _LEVELS:
         step = 2.0**-level
         if np.isfinite(low):
-            x, weight = _soft(np.arange(-3.2, 3.2 + step, step), low, high)
+            delta, weight = _soft(np.arange(-3.2, 3.2 + step, step), high - low)
         else:
-            x, weight = _hard(np.arange(-3.8, 4.6, step), high)
-        density = np.empty_like(x)
-        core.density(x, _kernels.LOG_LAMBDA, density)
+            delta, weight = _hard(np.arange(-4.4, 4.6, step))
+        x, density = high - delta, np.empty_like(delta)
+        core.density(delta, _kernels.TOP_DISTANCE, density)
         some = density > 0
         with np.errstate(over="ignore", under="ignore"):
             terms = step * (weight * density)[some] * function(x[some], density[some])

@@ -7,6 +7,7 @@ from fastspec._cfastspec cimport *
 
 LAMBDA = FSPEC_LAMBDA
 LOG_LAMBDA = FSPEC_LOG_LAMBDA
+TOP_DISTANCE = FSPEC_TOP_DISTANCE
 
 
 def status_message(int status):
@@ -95,13 +96,13 @@ cdef class Law:
         return (low, high) if found else None
 
     def atoms(self):
-        """List of (log location, mass)."""
-        cdef double place, mass
+        """List of (location, log location, mass)."""
+        cdef double place, log_place, mass
         cdef int i
         out = []
         for i in range(fspec_law_atom_count(self.handle)):
-            fspec_law_atom(self.handle, i, &place, &mass)
-            out.append((place, mass))
+            fspec_law_atom(self.handle, i, &place, &log_place, &mass)
+            out.append((place, log_place, mass))
         return out
 
     def continuous_mass(self):

@@ -6,6 +6,7 @@ and how densities change, so that the queries in `_distribution` are written onc
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -34,9 +35,6 @@ class Eigenvalue:
         """Points as the kernels take them, and the kernel's variable."""
         return x, _kernels.LAMBDA
 
-    def jacobian(self, x: FloatArray) -> FloatArray:
-        """d lambda/dx: what a density of the kernel's variable is multiplied by."""
-        return np.ones_like(x)
 
     def quantile(self, core: Any, p: FloatArray) -> tuple[FloatArray, int]:
         """Points with distribution function ``p``, and the number that failed."""
@@ -50,6 +48,10 @@ class Eigenvalue:
         """The point whose log lambda is given; beyond the range of a double 0 or inf."""
         with np.errstate(over="ignore", under="ignore"):
             return np.exp(log_lam)
+
+    def atom(self, lam: float, log_lam: float) -> float:
+        """The place of an atom, from its lambda and log lambda."""
+        return lam
 
     def log_density(self, log_lam: FloatArray, density: FloatArray) -> FloatArray:
         """log of this variable's density where log lambda has ``density`` > 0."""
@@ -94,11 +96,11 @@ class SingularValue(Eigenvalue):
         return 2.0 * core.density_at(2.0 * np.log(small), _kernels.LOG_LAMBDA) / small
 
     def to_kernel(self, x: FloatArray) -> tuple[FloatArray, int]:
-        with np.errstate(over="ignore", under="ignore"):
-            return x * np.abs(x), _kernels.LAMBDA
-
-    def jacobian(self, x: FloatArray) -> FloatArray:
-        return 2.0 * np.abs(x)
+        size = np.abs(x)
+        if np.any((x > 0.0) & (size < self._low) | (size > self._high)):
+            with np.errstate(divide="ignore", invalid="ignore"):
+                return np.where(x > 0.0, 2.0 * np.log(size), x - np.inf), _kernels.LOG_LAMBDA
+        return x * size, _kernels.LAMBDA
 
     def quantile(self, core: Any, p: FloatArray) -> tuple[FloatArray, int]:
         log_lam, failures = core.quantile(p, _kernels.LOG_LAMBDA)
@@ -117,6 +119,9 @@ class SingularValue(Eigenvalue):
     def from_log(self, log_lam: FloatArray) -> FloatArray:
         with np.errstate(over="ignore", under="ignore"):
             return np.exp(0.5 * log_lam)
+
+    def atom(self, lam: float, log_lam: float) -> float:
+        return math.sqrt(lam) if 1e-300 < lam < 1e300 else math.exp(0.5 * log_lam)
 
     def log_density(self, log_lam: FloatArray, density: FloatArray) -> FloatArray:
         return np.log(2.0 * density) - 0.5 * log_lam
@@ -144,6 +149,9 @@ class LogEigenvalue(Eigenvalue):
         return core.support(_kernels.LOG_LAMBDA)
 
     def from_log(self, log_lam: FloatArray) -> FloatArray:
+        return log_lam
+
+    def atom(self, lam: float, log_lam: float) -> float:
         return log_lam
 
     def log_density(self, log_lam: FloatArray, density: FloatArray) -> FloatArray:

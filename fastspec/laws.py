@@ -116,7 +116,7 @@ class SpectralLaw(Distribution):
 
     def _log_hull(self) -> tuple[float, float]:
         ends = [end for interval in self.log_eigenvalues().support() for end in interval]
-        ends += [place for place, _ in self._core.atoms()]
+        ends += [log_place for _, log_place, _ in self._core.atoms()]
         return min(ends), max(ends)
 
     def green(self, z: ArrayLike, *, on_error: str = "warn") -> Any:

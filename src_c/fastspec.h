@@ -69,10 +69,11 @@ int fspec_law_log_support(const fspec_law *law, double *low, double *high);
 /* The same in lambda, correctly rounded (low is 0 where its log is -inf). */
 int fspec_law_support(const fspec_law *law, double *low, double *high);
 
-/* Number of atoms; location and mass of atom i < that number, in increasing location.
- * log_location is -inf for an atom at 0. */
+/* Number of atoms; location, its logarithm (-inf for an atom at 0) and mass of atom i < that
+ * number, in increasing location. */
 int fspec_law_atom_count(const fspec_law *law);
-void fspec_law_atom(const fspec_law *law, int i, double *log_location, double *mass);
+void fspec_law_atom(const fspec_law *law, int i, double *location, double *log_location,
+                    double *mass);
 
 /* Mass of the continuous part. */
 double fspec_law_continuous_mass(const fspec_law *law);
@@ -90,11 +91,11 @@ double fspec_law_relative_variance(const fspec_law *law);
 double fspec_law_hard_exponent(const fspec_law *law);
 
 /* ---- queries on arrays --------------------------------------------------------------------- */
-/* How the argument array is read. */
-enum { FSPEC_LAMBDA = 0, FSPEC_LOG_LAMBDA = 1 };
+/* How the argument array is read: lambda, log lambda, or the distance log(lambda_top/lambda) >= 0
+ * below the top edge, which keeps its digits where lambda has none left (density only). */
+enum { FSPEC_LAMBDA = 0, FSPEC_LOG_LAMBDA = 1, FSPEC_TOP_DISTANCE = 2 };
 
-/* Density of the continuous part at x: of lambda (FSPEC_LAMBDA) or of log lambda
- * (FSPEC_LOG_LAMBDA). 0 outside the support and at a square-root end, +inf at a hard end;
+/* Density of the continuous part at x: of lambda (FSPEC_LAMBDA) or of log lambda (the others). 0 outside the support and at a square-root end, +inf at a hard end;
  * NaN in, NaN out. Returns the number of points that failed (their density is NaN). */
 size_t fspec_law_density(const fspec_law *law, size_t n, const double *x, int variable,
                          double *density);

@@ -17,7 +17,13 @@ FSPEC_INLINE vi fspec_lane_distance(const fspec_law *law, vd x, int variable,
     *below = law->two_edges ? v_lt(x, centre) : v_lt(one, zero);
     vd sign = v_select(*below, v_set(-1.0), one);
     delta->phi = zero;
-    if (variable == FSPEC_LOG_LAMBDA) {
+    if (variable == FSPEC_TOP_DISTANCE) {
+        /* the lower half of a two-edged law is measured from its own end */
+        vd width = v_set(2.0 * law->guess_length);
+        *below = law->two_edges ? v_lt(v_set(law->guess_length), x) : v_lt(one, zero);
+        delta->dk = zero;
+        delta->df = v_select(*below, width - x, x);
+    } else if (variable == FSPEC_LOG_LAMBDA) {
         vd hi = v_select(*below, v_set(bottom->log), v_set(top->log));
         vd lo = v_select(*below, v_set(bottom->log_lo), v_set(top->log_lo));
         delta->dk = zero;
@@ -67,11 +73,9 @@ static double fspec_end_value(const fspec_law *law, double x, int variable)
 {
     if (x != x) return x;
     if (variable == FSPEC_LAMBDA && x == 0.0 && law->bottom.log == -INFINITY) return INFINITY;
-    int at_top = law->mobius && law->kappa_gap == 0.0 &&
-                 (variable == FSPEC_LAMBDA
-                      ? x == ldexp(law->top.mantissa, (int)law->top.exponent)
-                      : x == law->top.log);
-    return at_top ? INFINITY : 0.0;
+    double top = variable == FSPEC_LAMBDA ? fspec_edge_lambda(&law->top)
+                 : variable == FSPEC_LOG_LAMBDA ? law->top.log : 0.0;
+    return law->mobius && law->kappa_gap == 0.0 && x == top ? INFINITY : 0.0;
 }
 
 typedef struct {

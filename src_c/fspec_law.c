@@ -87,8 +87,10 @@ int fspec_law_support(const fspec_law *law, double *low, double *high)
 
 int fspec_law_atom_count(const fspec_law *law) { return law->n_atoms; }
 
-void fspec_law_atom(const fspec_law *law, int i, double *log_location, double *mass)
+void fspec_law_atom(const fspec_law *law, int i, double *location, double *log_location,
+                    double *mass)
 {
+    *location = law->atoms[i].location;
     *log_location = law->atoms[i].log_location;
     *mass = law->atoms[i].mass;
 }

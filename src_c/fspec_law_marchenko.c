@@ -22,6 +22,7 @@ void fspec_marchenko_init(fspec_law *law, double weight_variance)
     fspec_law_set_edge(&law->top, log_variance + 2 * log1pl(root_l));
     fspec_law_set_edge(&law->bottom,
                        log_variance + 2 * (logl((long double)q) - log1pl(root_l)));
+    law->guess_length = 0.5 * (law->top.log - law->bottom.log);
     law->log_center = 0.5 * (law->top.log + law->bottom.log);
     law->center = exp(law->log_center);
 }

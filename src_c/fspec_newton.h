@@ -105,26 +105,33 @@ FSPEC_INLINE vi fspec_newton(fspec_eval_fn eval, const fspec_law *law, fspec_lan
         root->t = vc_add(root->t, step);
         root->d = vc_add(root->d, step);
         root->e = vc_add(root->e, vc_scale(step, v_set(law->k)));
-        vd scale = on_support ? v_abs(root->t.im) : v_min(vc_size(v.unit), vc_size(root->d));
+        vd unit = vc_size(v.unit), y = v_abs(root->t.im);
+        /* 1e-10 |u|: far down a hard edge Re t alone carries rounding above y */
+        vd scale = on_support ? v_max(y, 1e-10 * unit) : v_min(unit, vc_size(root->d));
         vd ratio = vc_size(step) / scale;
         done |= v_le(ratio * ratio, v_set(tol2)) & ~leaves;
     }
     return done & active;
 }
 
+/* kappa - t: from d near the edge, from t where t is small. */
+FSPEC_INLINE vc fspec_lane_gap(const fspec_law *law, const fspec_lane_root *r)
+{
+    vi far = v_lt(vc_size(r->t), v_set(0.5 * law->t_edge));
+    vd re = v_select(far, law->kappa - r->t.re, law->kappa_gap - r->d.re);
+    return (vc){re, -r->d.im};
+}
+
 /* m of a root: t itself, or t/(kappa - t). */
 FSPEC_INLINE vc fspec_lane_m(const fspec_law *law, const fspec_lane_root *r)
 {
-    if (!law->mobius) return r->t;
-    return vc_div(r->t, (vc){law->kappa_gap - r->d.re, -r->d.im});
+    return law->mobius ? vc_div(r->t, fspec_lane_gap(law, r)) : r->t;
 }
 
-/* 1 + m without loss where m is near -1. */
+/* 1 + m without loss where m is near -1; its imaginary part is also the better one of m's. */
 FSPEC_INLINE vc fspec_lane_one(const fspec_law *law, const fspec_lane_root *r)
 {
-    if (law->mobius)
-        return vc_div((vc){v_set(law->kappa), v_set(0.0)},
-                      (vc){law->kappa_gap - r->d.re, -r->d.im});
+    if (law->mobius) return vc_div((vc){v_set(law->kappa), v_set(0.0)}, fspec_lane_gap(law, r));
     vd per = v_set(1.0 / law->k);
     return (vc){(r->e.re + law->k_minus_1) * per, r->e.im * per};
 }

@@ -146,11 +146,10 @@ FSPEC_INLINE size_t fspec_plane(fspec_eval_fn eval, const fspec_law *law, size_t
         vc m = fspec_lane_m(law, &root), plus = fspec_lane_one(law, &root);
         vd size = v_sqrt(vc_norm2(v.f)), scale = v_sqrt(vc_norm2(vc_mul(v.unit, vc_inv(v.g1))));
         if (law->mobius)
-            scale = scale * law->kappa /
-                    vc_norm2((vc){law->kappa_gap - root.d.re, -root.d.im});
+            scale = scale * law->kappa / vc_norm2(fspec_lane_gap(law, &root));
         v_store(re, v_select(below, -plus.re, m.re));
         v_store(one, v_select(below, -m.re, plus.re));
-        v_store(im, m.im);
+        v_store(im, law->mobius ? plus.im : m.im);
         v_store(res, size);
         v_store(err, scale * (size + 8 * eps * (v.size_re + v.size_im + v_abs(l))) +
                          4 * eps * vc_size(m));

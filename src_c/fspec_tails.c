@@ -152,8 +152,8 @@ static double solve_distance(const fspec_law *law, double side, double target, i
 {
     double low = 0.0, high = INFINITY;
     if (law->two_edges) high = (law->top.log - law->log_center) * (1 + 1e-9);
-    double delta = law->two_edges ? 0.5 * high : 1.0;
-    for (int i = 0; i < 2200; i++) {
+    double delta = law->two_edges ? 0.5 * high : 1.0, last_step = INFINITY;
+    for (int i = 0; i < 500; i++) {
         fspec_tails t = fspec_law_tails(law, (fspec_point){side, 0.0, delta});
         if ((*status = t.status) != FSPEC_OK) return NAN;
         double mass = hard || side < 0 ? t.below : t.above, slope;
@@ -165,8 +165,11 @@ static double solve_distance(const fspec_law *law, double side, double target, i
         double next = delta - value / slope;
         if (!(next > low && next < high))
             next = high == INFINITY ? 4.0 * delta : 0.5 * (low + high);
+        double step = fabs(next - delta);
         int closed = high < INFINITY && high - low <= 2e-16 * high;
-        if (closed || fabs(next - delta) <= 2e-16 * delta) return next;
+        int settled = step <= 1e-9 * delta && step >= 0.5 * last_step; /* rounding noise */
+        if (closed || settled || step <= 2e-16 * delta) return next;
+        last_step = step;
         delta = next;
     }
     *status = FSPEC_NOT_CONVERGED;

@@ -17,18 +17,18 @@ TANH_LINE = [(0.01, 1.0098, 0.00112), (0.1, 1.0852, 0.0288), (0.25, 1.1807, 0.09
 
 
 def test_variance_map_of_relu_and_its_shapes():
-    assert variance_map("relu", 3.0, 2.0, 0.5) == pytest.approx(6.25, rel=1e-15)
+    assert variance_map("relu", 3.0, 2.0, 0.5) == pytest.approx(6.25, rel=1e-15, abs=0)
     assert isinstance(variance_map("relu", 3.0, 2.0), float)
     grid = variance_map("tanh", np.array([0.5, 1.0]), np.array([[1.0], [2.0]]), 0.1)
     assert grid.shape == (2, 2)
     second = moments(activation("tanh"), 1.0).second_moment
-    assert grid[1, 1] == pytest.approx(4 * second + 0.01, rel=1e-15)
+    assert grid[1, 1] == pytest.approx(4 * second + 0.01, rel=1e-15, abs=0)
 
 
 def test_chi_of_hard_tanh():
     q = np.array([0.2, 3.0])
     truth = [2.25 * math.erf(1 / math.sqrt(2 * x)) for x in q]
-    assert chi("hard_tanh", q, 1.5) == pytest.approx(truth, rel=1e-15)
+    assert chi("hard_tanh", q, 1.5) == pytest.approx(truth, rel=1e-15, abs=0)
 
 
 @pytest.mark.parametrize(("q", "sigma_w", "sigma_b"), TANH_LINE)
@@ -41,8 +41,8 @@ def test_tanh_critical_line(q, sigma_w, sigma_b):
     assert math.sqrt(bias) == pytest.approx(sigma_b, abs=0.51 * unit)
     # Near q = 0 the map hugs the diagonal: rounding is amplified by 1 / (1 - f') ~ 1 / (4 q).
     found = fixed_point("tanh", math.sqrt(weight), math.sqrt(bias))
-    assert found == pytest.approx(q, rel=1e-14 * (1 + 0.3 / q))
-    assert chi("tanh", found, math.sqrt(weight)) == pytest.approx(1.0, rel=1e-14)
+    assert found == pytest.approx(q, rel=1e-14 * (1 + 0.3 / q), abs=0)
+    assert chi("tanh", found, math.sqrt(weight)) == pytest.approx(1.0, rel=1e-14, abs=0)
 
 
 @pytest.mark.parametrize(("weight", "bias"), [(1.05, 2.0105e-5), (2.0, 0.3), (9.0, 0.0)])
@@ -60,15 +60,15 @@ def test_tanh_fixed_points_against_mpmath(weight, bias):
         found = fixed_point("tanh", math.sqrt(weight), math.sqrt(bias))
         truth = mp.findroot(growth, (found * 0.999, found * 1.001), tol=1e-40)
         slope = mp.diff(growth, truth, h=mp.mpf("1e-8"))
-    assert found == pytest.approx(float(truth), rel=2e-15 * (1 + 1 / abs(float(slope))))
+    assert found == pytest.approx(float(truth), rel=2e-15 * (1 + 1 / abs(float(slope))), abs=0)
     if weight == 1.05:
         assert found == pytest.approx(0.025921, abs=5e-7)
 
 
 def test_linear_and_relu_fixed_points_are_explicit():
-    assert fixed_point("linear", 0.8, 0.3) == pytest.approx(0.09 / 0.36, rel=1e-14)
-    assert fixed_point("relu", 1.1, 0.3, start=1e8) == pytest.approx(0.09 / 0.395, rel=1e-14)
-    assert fixed_point("relu", 1.1, 0.3, start=1e-8) == pytest.approx(0.09 / 0.395, rel=1e-14)
+    assert fixed_point("linear", 0.8, 0.3) == pytest.approx(0.09 / 0.36, rel=1e-14, abs=0)
+    assert fixed_point("relu", 1.1, 0.3, start=1e8) == pytest.approx(0.09 / 0.395, rel=1e-14, abs=0)
+    assert fixed_point("relu", 1.1, 0.3, start=1e-8) == pytest.approx(0.09 / 0.395, rel=1e-14, abs=0)
 
 
 @pytest.mark.parametrize(("name", "sigma_w"), [("relu", math.sqrt(2.0)), ("linear", 1.0)])
@@ -85,13 +85,13 @@ def test_fixed_points_are_where_iteration_goes(name, start):
     q = start
     for _ in range(2000):
         q = variance_map(name, q, sigma_w, sigma_b)
-    assert fixed_point(name, sigma_w, sigma_b, start=start) == pytest.approx(q, rel=1e-12)
+    assert fixed_point(name, sigma_w, sigma_b, start=start) == pytest.approx(q, rel=1e-12, abs=0)
 
 
 @pytest.mark.parametrize("name", [name for name in ACTIVATIONS if name != "alpha_relu"])
 def test_fixed_points_are_fixed(name):
     found = fixed_point(name, 0.9, 0.4)
-    assert variance_map(name, found, 0.9, 0.4) == pytest.approx(found, rel=3e-15)
+    assert variance_map(name, found, 0.9, 0.4) == pytest.approx(found, rel=3e-15, abs=0)
 
 
 def test_a_map_that_hugs_the_diagonal_to_rounding():
@@ -103,7 +103,7 @@ def test_a_map_that_hugs_the_diagonal_to_rounding():
 
 def test_users_functions_have_the_same_fixed_points():
     user = activation(np.tanh, derivative=lambda h: 1 - np.tanh(h) ** 2)
-    assert fixed_point(user, 1.5, 0.2) == pytest.approx(fixed_point("tanh", 1.5, 0.2), rel=1e-13)
+    assert fixed_point(user, 1.5, 0.2) == pytest.approx(fixed_point("tanh", 1.5, 0.2), rel=1e-13, abs=0)
 
 
 @pytest.mark.parametrize(("name", "sigma_w", "sigma_b", "words"), [

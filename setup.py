@@ -25,7 +25,7 @@ class BuildLibrary(build_clib):
             super().build_libraries(libraries)
         except CompileError as error:
             raise SystemExit(
-                f"fastspec needs a working C11 compiler (gcc or clang) and Python's headers: {error}"
+                f"fastspec needs a C11 compiler (gcc or clang) and Python's headers: {error}"
             ) from error
 
 

@@ -119,14 +119,18 @@ def _subject(args: argparse.Namespace) -> _Subject:
     if args.target not in NETWORKS:
         return _Subject(_named_law(args), None, args.target)
     net = _network(args)
-    if not args.limit:
+    if args.limit:
+        return _Subject(_checked(args, net.spectrum, limit=True), net, "limit")
+    try:
+        return _Subject(_checked(args, net.spectrum), net, "exact")
+    except NotImplementedError as error:
+        remark = f"this is the limit law of infinite depth: {error}"
         try:
-            return _Subject(_checked(args, net.spectrum), net, "exact")
-        except NotImplementedError as error:
-            remark = f"this is the limit law of infinite depth: {error}"
-            note(remark)
-            return _Subject(_checked(args, net.spectrum, limit=True), net, "limit", remark)
-    return _Subject(_checked(args, net.spectrum, limit=True), net, "limit")
+            law = net.spectrum(limit=True)
+        except ValueError as limit_error:
+            raise UsageError(f"no law for this network: {error}; {limit_error}") from limit_error
+    note(remark)
+    return _Subject(law, net, "limit", remark)
 
 
 def _network(args: argparse.Namespace) -> Any:
@@ -141,8 +145,8 @@ def _network(args: argparse.Namespace) -> Any:
         "input_second_moment": args.input_second_moment,
     }
     if args.target == "resnet":
-        scaled = not args.no_depth_scaling
-        return _checked(args, fs.ResNet, skip=args.skip, depth_scaled=scaled, **common)
+        common |= {"skip": args.skip, "input_mean": args.input_mean}
+        return _checked(args, fs.ResNet, depth_scaled=not args.no_depth_scaling, **common)
     q = "fixed_point" if args.fixed_point else None
     return _checked(args, fs.FeedForward, q=q, **common)
 
@@ -164,7 +168,8 @@ def _checked(args: argparse.Namespace, build: Callable[..., Any], *values: Any, 
         return build(*values, **more)
     except ValueError as error:
         message = str(error)
-        named = [word for word in re.findall(r"\w+", message) if word in vars(args)]
+        options = {*_parameters(args), "limit"}
+        named = [word for word in re.findall(r"\w+", message) if word in options]
         option = f"argument --{named[0].replace('_', '-')}: " if named else ""
         raise UsageError(option + message) from error
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
 NETWORKS = ("resnet", "feedforward")
@@ -43,7 +43,7 @@ class _Parser(argparse.ArgumentParser):
         raise UsageError(message)
 
 
-def build_parser(version: str, run: dict[str, Callable[[argparse.Namespace], None]]) -> _Parser:
+def build_parser(version: str, run: Mapping[str, Callable[[argparse.Namespace], None]]) -> _Parser:
     """Parser of ``fastspec COMMAND TARGET [options]``; ``run`` maps commands to functions."""
     parser = _Parser(
         prog="fastspec",
@@ -116,25 +116,22 @@ def _network_options(parser: argparse.ArgumentParser, target: str) -> None:
     )
     add("--sigma-w", type=positive, metavar="X", default=1.0, help="weight scale, > 0 (1)")
     add("--sigma-b", type=non_negative, metavar="X", default=0.0, help="bias scale, >= 0 (0)")
-    if target == "resnet":
-        add("--skip", type=positive, metavar="A", default=1.0, help="skip a, > 0 (1)")
-        add(
-            "--no-depth-scaling",
-            action="store_true",
-            help="weight variance sigma_w^2 / N, not sigma_w^2 / (depth N)",
-        )
-        start: Any = parser
-    else:
-        start = parser.add_mutually_exclusive_group()
-        start.add_argument(
-            "--fixed-point", action="store_true", help="every layer at the fixed point q*"
-        )
-    start.add_argument(
+    add(
         "--input-second-moment",
-        type=positive,
+        type=non_negative,
         metavar="X",
         default=1.0,
         help="|x|^2 / N of the input (1)",
+    )
+    if target == "feedforward":
+        add("--fixed-point", action="store_true", help="every layer at the fixed point q*")
+        return
+    add("--input-mean", type=finite, metavar="X", default=0.0, help="mean of the input (0)")
+    add("--skip", type=nonzero, metavar="A", default=1.0, help="skip a, not 0 (1)")
+    add(
+        "--no-depth-scaling",
+        action="store_true",
+        help="weight variance sigma_w^2 / N, not sigma_w^2 / (depth N)",
     )
 
 
@@ -237,6 +234,16 @@ def positive(text: str) -> float:
     return _real(text, "a finite number > 0", lambda value: value > 0)
 
 
+def finite(text: str) -> float:
+    """A finite number."""
+    return _real(text, "a finite number", lambda value: True)
+
+
+def nonzero(text: str) -> float:
+    """A finite number that is not 0."""
+    return _real(text, "a finite number, not 0", lambda value: value != 0)
+
+
 def non_negative(text: str) -> float:
     """A finite number >= 0."""
     return _real(text, "a finite number >= 0", lambda value: value >= 0)
@@ -252,7 +259,7 @@ def activation(text: str) -> Any:
     from fastspec.activations import activation as find
 
     name, _, rest = text.partition(":")
-    parameters = {}
+    parameters: dict[str, Any] = {}
     for item in filter(None, rest.split(",")):
         key, equals, value = item.partition("=")
         try:

@@ -135,7 +135,7 @@ class Distribution:
         --------
         >>> import fastspec as fs
         >>> print(f"{fs.ResNetLimit(0.125).pdf(1.0):.12f}")
-        0.618195419109
+        0.630063773295
         """
         if type(x) is float and out is None:
             value = self._variable.density_at(self._core, x)
@@ -282,7 +282,7 @@ class Distribution:
         return self._integral(k)
 
     def log_moment(self, k: int) -> float:
-        """log E lambda^k for the law of lambda (log E s^2k for singular values): never overflows."""
+        """log E lambda^k, k >= 0 a whole number, whatever the variable: never overflows."""
         return float(self._core.log_moment(_power(k)))
 
     def _integral(self, k: int, centre: float = 0.0) -> float:

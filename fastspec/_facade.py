@@ -38,7 +38,7 @@ def density(lam: ArrayLike, net_or_law: SpectralLaw | FeedForward | ResNet) -> A
     >>> import fastspec as fs
     >>> relu = fs.FeedForward(depth=2, activation="relu", sigma_w=2**0.5)
     >>> print(f"{fs.density(1.0, relu):.6f}")
-    0.077183
+    0.096494
     """
     return _law_of(net_or_law).pdf(lam)
 
@@ -51,6 +51,6 @@ def condition_number(net_or_law: SpectralLaw | FeedForward | ResNet,
     --------
     >>> import fastspec as fs
     >>> print(round(fs.condition_number(fs.ResNetLimit(0.5)), 3))
-    7.963
+    8.008
     """
     return _law_of(net_or_law).condition_number(coverage)

@@ -39,16 +39,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     --------
     >>> from fastspec.cli import main
     >>> main(["condition", "resnet-limit", "--c", "0.125"])
-    condition number  2.7464828413
+    condition number  2.74648284128
     coverage          1
-    support           [0.364102038055, 2.7464828413]
+    support           [0.364102038057, 2.74648284128]
     atoms             none
     law               resnet-limit
     0
     """
     try:
         with warnings.catch_warnings():
-            warnings.showwarning = _note_warning
+            warnings.simplefilter("always")
+            warnings.showwarning = _OneLinePerWarning()
             _run(argv)
             sys.stdout.flush()
     except UsageError as error:
@@ -81,8 +82,17 @@ def _fail(message: str, code: int) -> int:
     return code
 
 
-def _note_warning(message: Warning | str, *_: Any, **__: Any) -> None:
-    print("fastspec: warning:", " ".join(str(message).split()), file=sys.stderr)
+class _OneLinePerWarning:
+    """Prints each different warning once, as one line on stderr."""
+
+    def __init__(self) -> None:
+        self.seen: set[str] = set()
+
+    def __call__(self, message: Warning | str, *_: Any, **__: Any) -> None:
+        line = " ".join(str(message).split())
+        if line not in self.seen:
+            print("fastspec: warning:", line, file=sys.stderr)
+        self.seen.add(line)
 
 
 if __name__ == "__main__":

@@ -48,6 +48,7 @@ class Panel:
     depth: int
     sigma_w: float
     law: Any
+    exact: bool  # or the limit of infinite depth
     measured: FloatArray  # singular values, shape (images, width)
 
     def row(self) -> list[str]:
@@ -102,6 +103,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:
         return _fail(f"argument --out: cannot write {str(path)!r}: {error.strerror}")
     _print_table([panel.row() for panel in panels])
+    if not all(panel.exact for panel in panels):
+        print("law: that of infinite depth at the same c")
     print(f"picture: {path}")
     return 0
 
@@ -198,17 +201,17 @@ def _measure(width: int) -> list[Panel]:
         rng = np.random.default_rng([_SEED, *run])
         measured[run] = jacobian_singular_values(nets[case], width, seed=rng, input=inputs[image])
     return [
-        Panel(*case, net.sigma_w, _law(net), values)
+        Panel(*case, net.sigma_w, *_law(net), values)
         for case, net, values in zip(cases, nets, measured, strict=True)
     ]
 
 
-def _law(net: Any) -> Any:
-    """The law at this depth or, as long as there is none, the limit law of infinite depth."""
+def _law(net: Any) -> tuple[Any, bool]:
+    """The law at this depth if there is one, else that of infinite depth; and whether exact."""
     try:
-        return net.spectrum()
+        return net.spectrum(), True
     except NotImplementedError:
-        return net.spectrum(limit=True)
+        return net.spectrum(limit=True), False
 
 
 def _draw(panels: list[Panel], width: int, path: Path) -> None:
@@ -220,10 +223,13 @@ def _draw(panels: list[Panel], width: int, path: Path) -> None:
     figure.suptitle(
         f"Ten handwritten digits through ten residual networks, width {width}, c = {CUMULANT}"
     )
-    grid = figure.subplots(len(ACTIVATIONS), len(DEPTHS), sharex=True)
+    grid = figure.subplots(len(ACTIVATIONS), len(DEPTHS))
     for ax, panel in zip(grid.flat, panels, strict=True):
         plot_comparison(panel.measured, panel.law, ax, axis="linear")
         ax.set_title(f"{panel.activation}, {panel.depth} layers", fontsize="medium")
+    left, right = zip(*(ax.get_xlim() for ax in grid.flat), strict=True)
+    for ax in grid.flat:  # one scale for all, wide enough for every outlier
+        ax.set_xlim(min(left), max(right))
         ax.label_outer()
     figure.savefig(path, dpi=130)
 

@@ -78,7 +78,7 @@ class SpectralLaw(Distribution):
         --------
         >>> import fastspec as fs
         >>> print(f"{fs.FussCatalan(10000).log_eigenvalues().median():.1f}")
-        -6923.0
+        -6931.5
         """
         return ChangedVariable(self, LOG_EIGENVALUE)
 
@@ -171,7 +171,8 @@ class ChangedVariable(Distribution):
         self._variable = variable
 
     def __repr__(self) -> str:
-        return f"{self.law!r}.{'singular_values' if self._variable.name == 's' else 'log_eigenvalues'}()"
+        method = "singular_values" if self._variable is SINGULAR_VALUE else "log_eigenvalues"
+        return f"{self.law!r}.{method}()"
 
 
 class ResNetLimit(SpectralLaw):

@@ -68,7 +68,7 @@ class FeedForward:
     """
 
     depth: int
-    activation: Activation
+    activation: Any  # a name or an Activation; an Activation once checked
     weights: str = "gaussian"
     sigma_w: float = 1.0
     sigma_b: float = 0.0
@@ -259,7 +259,7 @@ class ResNet:
     """
 
     depth: int
-    activation: Activation
+    activation: Any  # a name or an Activation; an Activation once checked
     weights: str = "gaussian"
     sigma_w: float = 1.0
     sigma_b: float = 0.0

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from . import _checks
-from .simulate import resolve_atoms, split_outliers
+from .simulate import eigenvalue_law, resolve_atoms, split_outliers
 
 __all__ = ["plot_law", "plot_comparison", "law_range"]
 
@@ -21,12 +21,13 @@ FloatArray = NDArray[np.float64]
 
 _AXES = ("auto", "linear", "log")
 _POINTS_PER_INTERVAL = 800
-# Share of the continuous mass that a logarithmic axis leaves out at an end at 0.
-_CUT_MASS = 1e-3
+# Share of the continuous mass left out at an end that an axis cannot reach, and the smallest
+# point of a logarithmic axis: x rho(x) still is a double there.
+_CUT_MASS, _SMALLEST = 1e-2, 1e-300
 # The axis is logarithmic if a law spreads over this ratio above this share of its mass.
 _WIDE, _TAIL_MASS = 1e3, 0.05
-# Where the density diverges, the linear axis shows it up to its value at this share of the mass.
-_DIVERGING_MASS = 0.15
+# A diverging density is shown on a linear axis up to this many times its mean.
+_CUT_HEIGHT = 4.0
 _STEM = 0.9  # height of a stem of mass 1, in the picture's height
 _LAW_COLOUR, _DATA_COLOUR, _OUTLIER_COLOUR = "#1f4e79", "#c9d6e3", "#c0392b"
 
@@ -45,7 +46,7 @@ def plot_law(
     Parameters
     ----------
     law : SpectralLaw
-        A law of lambda = s^2, or ``law.singular_values()``.
+        A law of lambda = s^2, or ``law.singular_values()``, or ``law.log_eigenvalues()``.
     ax : matplotlib.axes.Axes, optional
         Where to draw; by default a new figure of pyplot.
     axis : {"auto", "linear", "log"}
@@ -65,7 +66,9 @@ def plot_law(
     Raises
     ------
     ValueError
-        If ``axis`` is none of the three.
+        If ``axis`` is none of the three, or "log" for a law in log lambda.
+    ArithmeticError
+        If the law lies beyond the largest double.
     ImportError
         If matplotlib is missing (extra ``plot``).
 
@@ -75,18 +78,18 @@ def plot_law(
     >>> from fastspec.plotting import plot_law
     >>> ax = plot_law(fs.ResNetLimit(0.125), axis="log")
     >>> ax.get_xlabel()
-    '$\\\\lambda$ (squared singular value of $J$)'
+    'squared singular value $\\\\lambda$'
     """
     _checks.choice("axis", axis, _AXES)
-    if singular_values and not _is_singular(law):
-        law = law.singular_values()
+    if singular_values:
+        law = eigenvalue_law(law).singular_values()
     ax = _new_axes(ax)
     axis = _chosen_axis(law, axis)
     before = _view(ax)
     top = _draw_curve(ax, law, axis, {"color": _LAW_COLOUR, "label": label, **line})
     _draw_atoms(ax, law, axis, line.get("color", _LAW_COLOUR), None)
     _set_view(ax, law_range(law, axis), top, before)
-    _name_axes(ax, _is_singular(law))
+    _name_axes(ax, law)
     return ax
 
 
@@ -110,7 +113,7 @@ def plot_comparison(
     measured : array_like, shape (width,) or (draws, width)
         Singular values s (not squared); each row is one network.
     law : SpectralLaw
-        Law of lambda = s^2.
+        The law, in any variable.
     ax : matplotlib.axes.Axes, optional
         Where to draw; by default a new figure of pyplot.
     axis : {"auto", "linear", "log"}
@@ -138,11 +141,12 @@ def plot_comparison(
     >>> law = fs.ResNetLimit(0.125)
     >>> ax = plot_comparison(law.icdf([0.1, 0.3, 0.5, 0.7, 0.9]) ** 0.5, law)
     >>> ax.get_xlabel()
-    '$s$ (singular value of $J$)'
+    'singular value $s$'
     """
     _checks.choice("axis", axis, _AXES)
     if bins is not None:
         _checks.positive_integer("bins", bins)
+    law = eigenvalue_law(law)
     lam, at_atom = resolve_atoms(measured, law)
     outlying = split_outliers(measured, law)[1] ** 2
     shares = np.array([np.mean(lam == x) for x in _atoms(law)[:, 0]])
@@ -160,25 +164,45 @@ def plot_comparison(
     _draw_outliers(ax, outlying**power)
     points = [*law_range(law, axis), *outlying**power]
     _set_view(ax, (min(points), max(points)), top, before)
-    _name_axes(ax, singular_values)
+    _name_axes(ax, law)
     ax.legend(*_measured_first(ax), frameon=False, fontsize="small")
     return ax
 
 
 def law_range(law: Any, axis: str) -> tuple[float, float]:
-    """Smallest and largest point of a law that an axis shows, atoms included."""
+    """Smallest and largest point of a law that an axis shows, atoms included.
+
+    Where the axis cannot reach the lower end (0 on a logarithmic axis, log 0), the range starts
+    where a hundredth of the continuous mass is left out.
+
+    Raises
+    ------
+    ArithmeticError
+        If the law lies beyond the largest double.
+    """
     atoms = _atoms(law)
     points = [end for interval in law.support() for end in interval] + list(atoms[:, 0])
     low, high = float(min(points)), float(max(points))
-    if axis == "log" and low == 0.0:
-        positive = [x for x in points if x > 0.0]
-        zero = float(atoms[atoms[:, 0] == 0.0, 1].sum())
-        if law.support() and min(interval[0] for interval in law.support()) == 0.0:
-            positive.append(float(law.icdf(zero + _CUT_MASS * (1.0 - atoms[:, 1].sum()))))
-        low = min(positive)
-    if low == high:
-        low, high = 0.5 * low, 1.5 * high
+    if high == np.inf:
+        raise ArithmeticError(
+            f"{law!r} has values beyond the largest double: take its log_eigenvalues()"
+        )
+    if not _is_shown(low, axis):
+        points = [x for x in points if x > low]
+        if any(interval[0] == low for interval in law.support()):
+            level = _mass_at(law, low) + _CUT_MASS * (1.0 - atoms[:, 1].sum())
+            smallest = _SMALLEST if axis == "log" else -np.inf
+            points.append(max(float(law.icdf(level)), smallest))
+        low = float(min(points, default=max(high, 1.0)))
+    if low >= high:
+        pad = 0.5 * abs(low) or 0.5
+        low, high = low - pad, low + pad
     return low, high
+
+
+def _is_shown(x: float, axis: str) -> bool:
+    """Whether a lower end lies on the axis at all."""
+    return x > -np.inf and not (axis == "log" and x == 0.0)
 
 
 def _draw_curve(ax: Any, law: Any, axis: str, line: dict[str, Any]) -> float:
@@ -207,15 +231,14 @@ def _grid(low: float, high: float, axis: str) -> FloatArray:
     """Points that crowd at both ends, where the density has square roots or diverges."""
     t = 0.5 * (1.0 - np.cos(np.linspace(0.0, np.pi, _POINTS_PER_INTERVAL)))
     x = low * (high / low) ** t if axis == "log" else low + (high - low) * t
+    x[0], x[-1] = low, high
     return np.clip(x, low, high)
 
 
 def _cut_height(law: Any, low: float, high: float) -> float:
-    """Largest density away from the ends, for an interval where it diverges at an end."""
-    below = float(law.cdf(low))
-    above = float(law.cdf(high)) - _mass_at(law, high)
-    levels = below + (above - below) * np.linspace(_DIVERGING_MASS, 1.0 - _DIVERGING_MASS, 65)
-    return float(np.max(law.pdf(law.icdf(levels))))
+    """Height shown of an interval at whose end the density diverges."""
+    mass = float(law.cdf(high)) - _mass_at(law, high) - float(law.cdf(low))
+    return _CUT_HEIGHT * mass / (high - low)
 
 
 def _draw_atoms(ax: Any, law: Any, axis: str, colour: Any, shares: FloatArray | None) -> None:
@@ -223,18 +246,19 @@ def _draw_atoms(ax: Any, law: Any, axis: str, colour: Any, shares: FloatArray | 
     low, high = law_range(law, axis)
     middle = np.sqrt(low * high) if axis == "log" else 0.5 * (low + high)
     for index, (x, mass) in enumerate(_atoms(law)):
-        hidden = axis == "log" and x == 0.0  # drawn on the picture's left edge instead
+        hidden = not _is_shown(x, axis)  # drawn on the picture's left edge instead
+        place_x = 0.0 if hidden else x
         place = ax.transAxes if hidden else ax.get_xaxis_transform()
         ax.plot(
-            [x, x], [0.0, _STEM * mass], color=colour, lw=2.5, marker="o", markevery=[1],
-            transform=place, clip_on=False, zorder=4, label="_atom",
+            [place_x, place_x], [0.0, _STEM * mass], color=colour, lw=2.5, marker="o",
+            markevery=[1], transform=place, clip_on=False, zorder=4, label="_atom",
         )  # fmt: skip
         text = ("atom at 0, " if hidden else "atom, ") + f"mass {mass:.4g}"
         if shares is not None:
             text += f"\nmeasured {shares[index]:.4g}"
-        side = -1 if x > middle else 1
+        side = -1 if x > middle and not hidden else 1
         ax.annotate(
-            text, (x, _STEM * mass), xycoords=place, xytext=(7 * side, 3),
+            text, (place_x, _STEM * mass), xycoords=place, xytext=(7 * side, 3),
             textcoords="offset points", ha="right" if side < 0 else "left", va="top",
             fontsize="small", color=colour, zorder=5,
             bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.75, "pad": 1.0},
@@ -299,7 +323,7 @@ def _set_view(
         left, right = low / ratio, high * ratio
     else:
         margin = 0.04 * (high - low)
-        left, right = max(low - margin, -0.25 * margin), high + margin
+        left, right = low - margin, high + margin
     top = 1.1 * top or 1.0
     if before is not None:
         left, right, top = min(left, before[0]), max(right, before[1]), max(top, before[2])
@@ -307,25 +331,25 @@ def _set_view(
     ax.set_ylim(0.0, top)
 
 
-def _name_axes(ax: Any, singular: bool) -> None:
-    symbol = "s" if singular else r"\lambda"
-    log = ax.get_xscale() == "log"
-    ax.set_xlabel(f"${symbol}$ ({'' if singular else 'squared '}singular value of $J$)")
+def _name_axes(ax: Any, law: Any) -> None:
+    variable, log = law._variable, ax.get_xscale() == "log"
+    ax.set_xlabel(variable.label)
+    symbol = {"lambda": r"\lambda", "s": "s", "log_lambda": r"\log\,\lambda"}[variable.name]
     density = rf"{symbol}\,\rho({symbol})" if log else rf"\rho({symbol})"
-    of_what = rf" of $\ln {symbol}$," if log else ""
+    of_what = rf" of $\log\,{symbol}$:" if log else ""
     ax.set_ylabel(f"density{of_what} ${density}$")
 
 
 def _chosen_axis(law: Any, axis: str) -> str:
+    if law._variable.name == "log_lambda":
+        if axis == "log":
+            raise ValueError("axis must be linear for a law in log lambda, got 'log'")
+        return "linear"
     if axis != "auto":
         return axis
     below = _mass_at(law, 0.0)
     low = float(law.icdf(below + _TAIL_MASS * (1.0 - below)))
-    return "log" if law_range(law, axis)[1] > _WIDE * low else "linear"
-
-
-def _is_singular(law: Any) -> bool:
-    return False
+    return "log" if law_range(law, "linear")[1] > _WIDE * low else "linear"
 
 
 def _atoms(law: Any) -> FloatArray:

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from . import _checks
 from ._progress import with_progress
+from .laws import ChangedVariable
 
 __all__ = ["jacobian_singular_values", "ks_distance", "resolve_atoms", "split_outliers"]
 
@@ -53,9 +54,10 @@ def jacobian_singular_values(
     seed : int or numpy.random.Generator
         Seed >= 0, or a generator, which is advanced. The same seed gives the same network.
     input : array_like, shape (width,), optional
-        The input x^0, used as given. By default its direction is uniformly random and
-        ``|x^0|^2 / N`` is exactly ``net.input_second_moment``; for a feed-forward net with
-        ``q="fixed_point"`` it is (q* - sigma_b^2) / sigma_w^2 instead, so that already the first
+        The input x^0, used as given. By default its direction is uniformly random, with
+        ``|x^0|^2 / N`` exactly ``net.input_second_moment`` (and with a mean of exactly
+        ``net.input_mean``, if that is not 0). For a feed-forward net with ``q="fixed_point"``
+        the second moment is (q* - sigma_b^2) / sigma_w^2 instead, so that already the first
         layer has pre-activations of variance q*.
     progress : bool
         Show a progress bar over the layers on stderr (needs tqdm, the extra ``progress``).
@@ -89,7 +91,7 @@ def jacobian_singular_values(
     x = _draw_input(net, width, rng) if input is None else _check_input(input, width)
     with np.errstate(over="ignore", invalid="ignore"):
         jacobian = _run(net, x, rng, progress)[1]
-    return np.linalg.svd(jacobian, compute_uv=False)
+    return np.asarray(np.linalg.svd(jacobian, compute_uv=False), dtype=np.float64)
 
 
 def _run(
@@ -127,13 +129,16 @@ def _draw_weight(
 
 
 def _draw_input(net: Any, width: int, rng: np.random.Generator) -> FloatArray:
-    """Gaussian direction, scaled to the second moment that the network's first layer expects."""
-    second_moment = net.input_second_moment
+    """Random direction with exactly the mean and second moment that the network expects."""
+    mean, second_moment = getattr(net, "input_mean", 0.0), net.input_second_moment
     if getattr(net, "q", None) == "fixed_point":
         q_star = float(net.propagate().q[0])
         second_moment = max(0.0, q_star - net.sigma_b**2) / net.weight_variance
     x = rng.standard_normal(width)
-    return np.sqrt(second_moment * width) * x / np.linalg.norm(x)
+    if mean:
+        x -= x.mean()
+    size = np.linalg.norm(x) or 1.0  # 0 for a width of 1 and a mean
+    return mean + np.sqrt(max(0.0, second_moment - mean**2) * width) * x / size
 
 
 def _check_seed(seed: Any) -> np.random.Generator:
@@ -168,7 +173,7 @@ def ks_distance(
     singular_values : array_like
         Measured singular values, any shape; several draws may be pooled.
     law : SpectralLaw
-        A law of lambda = s^2 (not ``law.singular_values()``).
+        The law, in any variable (``law.singular_values()`` is the same law).
     squared : bool
         Set it if the values are already eigenvalues of J J^T, not singular values.
     resolution : float
@@ -185,7 +190,8 @@ def ks_distance(
         If there are no values, or they are negative or not finite, or the resolution is out of
         range.
     ArithmeticError
-        If the law cannot give its distribution function at one of the values.
+        If the law cannot give its distribution function at one of the values, or the squares of
+        the values leave the range of a double.
 
     Examples
     --------
@@ -196,6 +202,7 @@ def ks_distance(
     0.125
     """
     s = _roots(singular_values, squared)
+    law = eigenvalue_law(law)
     _check_resolution(resolution)
     noise = resolution * s[-1]
     lam, counts = np.unique(np.maximum(_snap(s, law, noise)[0], noise**2), return_counts=True)
@@ -229,7 +236,7 @@ def split_outliers(
     singular_values : array_like, shape (width,) or (draws, width)
         Measured singular values, any order; each row is one draw.
     law : SpectralLaw
-        The law of lambda = s^2 of the bulk.
+        The law of the bulk, in any variable.
     squared : bool
         Set it if the values are already eigenvalues of J J^T, not singular values.
 
@@ -251,7 +258,8 @@ def split_outliers(
     array([4.])
     """
     values = _check_values(singular_values)
-    lam = values if squared else values**2
+    lam = values if squared else _roots(values, False) ** 2
+    law = eigenvalue_law(law)
     width = np.atleast_1d(singular_values).shape[-1]
     low, high = _ends(law)
     inner_low, inner_high = np.asarray(law.icdf(np.array([1.0, width - 1.0]) / width))
@@ -288,12 +296,14 @@ def resolve_atoms(
     --------
     >>> import fastspec as fs
     >>> from fastspec.simulate import resolve_atoms
-    >>> lam, at_atom = resolve_atoms([1e-17, 0.7, 1.2], fs.BernoulliLimit(0.5))
-    >>> at_atom
-    array([False, False, False])
+    >>> relu = fs.FeedForward(depth=2, activation="relu", sigma_w=2**0.5).spectrum()
+    >>> lam, at_atom = resolve_atoms([0.7, 1e-17, 1.2], relu)
+    >>> float(lam[0]), at_atom.tolist()
+    (0.0, [True, False, False])
     """
     s = _roots(singular_values, squared)
     _check_resolution(resolution)
+    law = eigenvalue_law(law)
     return _snap(s, law, resolution * s[-1])
 
 
@@ -317,6 +327,11 @@ def _check_resolution(resolution: float) -> None:
         raise ValueError(f"resolution must be in [0, 1), got {resolution!r}")
 
 
+def eigenvalue_law(law: Any) -> Any:
+    """The law in lambda, whichever variable it is given in."""
+    return law.law if isinstance(law, ChangedVariable) else law
+
+
 def _ends(law: Any) -> tuple[float, float]:
     """Smallest and largest point of a law, atoms included."""
     points = [end for interval in law.support() for end in interval]
@@ -337,4 +352,7 @@ def _check_values(values: ArrayLike) -> FloatArray:
 def _roots(values: ArrayLike, squared: bool) -> FloatArray:
     """Singular values, flat and ascending."""
     flat = _check_values(values)
-    return np.sqrt(flat) if squared else flat
+    s = np.sqrt(flat) if squared else flat
+    if s[-1] > 0.0 and not 1e-140 < s[-1] < 1e150:
+        raise ArithmeticError("the squares of these singular values leave the range of a double")
+    return s

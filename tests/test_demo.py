@@ -58,7 +58,7 @@ def result(tmp_path_factory):
     lines = []
     capture.setattr("builtins.print", lambda *words, **_: lines.append(" ".join(words)))
     try:
-        code = demo.main(["--out", str(out), "--width", "80"])
+        code = demo.main(["--out", str(out), "--width", "400"])
     finally:
         capture.undo()
     return code, "\n".join(lines).splitlines(), out / "resnet_digits.png"
@@ -81,7 +81,7 @@ def test_table_has_laws_that_fit_and_the_outlier_of_relu_only(result):
         assert float(bulk) == pytest.approx(float(law), rel=0.2)
         if activation == "relu":
             assert float(outliers) >= 0.5
-            assert float(at) > 2.0
+            assert float(at) > 1.01 * 2.746**0.5  # beyond the edge of the law
             assert float(everything) > float(bulk) + 0.2
         else:
             assert float(outliers) == 0.0

@@ -218,9 +218,9 @@ def test_quantiles_round_trip(law, view):
         inside &= x != place
         assert mass > 0
     # at an inverse-root end one unit in the last place of x moves cdf by more
-    step = 8 * target.pdf(x) * np.spacing(np.abs(x))
+    step = 8 * np.minimum(target.pdf(x), 1e9) * np.spacing(np.abs(x))
     assert np.all((np.abs(target.cdf(x) - p) <= np.maximum(1e-10, step))[inside])
-    assert np.all((target.cdf(x) >= p - 1e-10)[x > (-inf if view == "log_eigenvalues" else 0)])
+    assert np.all((target.cdf(x) >= p - np.maximum(1e-10, step))[inside])
 
 
 @pytest.mark.parametrize("law", ONE_OF_EACH, ids=IDS)
@@ -340,7 +340,7 @@ def test_special_points(law):
     assert law.icdf(0.0) == min(ends)
     assert law.icdf(1.0) == max([law.support()[0][1]] + [place for place, _ in law.atoms])
     # the ends themselves
-    (low, top), middle = law.support()[0], law.icdf(0.999 * law.cdf(law.support()[0][1]))
+    (_, top), middle = law.support()[0], law.icdf(0.999 * law.cdf(law.support()[0][1]))
     if law == fs.BernoulliLimit(1.0):  # inverse root; the double nearest e is below e
         assert law.pdf(top) > 1e6
     else:

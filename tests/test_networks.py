@@ -169,12 +169,14 @@ def test_propagation_agrees_with_real_forward_passes(net):
 def test_input_mean_enters_the_cross_term():
     net = ResNet(1, "relu", sigma_w=1.0, input_second_moment=2.0, input_mean=1.0)
     # E (x + phi(h))^2 = 2 + 2 E phi + q / 2, E phi = sqrt(q / 2 pi), q = 2.
-    assert net.propagate().second_moment[0] == pytest.approx(3 + 2 / math.sqrt(math.pi), rel=1e-14, abs=0)
+    assert net.propagate().second_moment[0] == pytest.approx(
+        3 + 2 / math.sqrt(math.pi), rel=1e-14, abs=0)
     assert net.propagate().input_mean == 1.0
 
 
 def test_effective_cumulant():
-    assert ResNet(50, "relu", sigma_w=0.5).effective_cumulant() == pytest.approx(0.125, rel=1e-14, abs=0)
+    assert ResNet(50, "relu", sigma_w=0.5).effective_cumulant() == pytest.approx(
+        0.125, rel=1e-14, abs=0)
     leaky = ResNet(50, activation("leaky_relu", slope=0.3), sigma_w=2.0)
     assert leaky.effective_cumulant() == pytest.approx(2.0 * 1.09, rel=1e-14, abs=0)
     hard = ResNet(3, "hard_tanh", sigma_w=2.0)

@@ -68,7 +68,8 @@ def test_tanh_fixed_points_against_mpmath(weight, bias):
 def test_linear_and_relu_fixed_points_are_explicit():
     assert fixed_point("linear", 0.8, 0.3) == pytest.approx(0.09 / 0.36, rel=1e-14, abs=0)
     assert fixed_point("relu", 1.1, 0.3, start=1e8) == pytest.approx(0.09 / 0.395, rel=1e-14, abs=0)
-    assert fixed_point("relu", 1.1, 0.3, start=1e-8) == pytest.approx(0.09 / 0.395, rel=1e-14, abs=0)
+    assert fixed_point("relu", 1.1, 0.3, start=1e-8) == pytest.approx(
+        0.09 / 0.395, rel=1e-14, abs=0)
 
 
 @pytest.mark.parametrize(("name", "sigma_w"), [("relu", math.sqrt(2.0)), ("linear", 1.0)])
@@ -103,7 +104,8 @@ def test_a_map_that_hugs_the_diagonal_to_rounding():
 
 def test_users_functions_have_the_same_fixed_points():
     user = activation(np.tanh, derivative=lambda h: 1 - np.tanh(h) ** 2)
-    assert fixed_point(user, 1.5, 0.2) == pytest.approx(fixed_point("tanh", 1.5, 0.2), rel=1e-13, abs=0)
+    assert fixed_point(user, 1.5, 0.2) == pytest.approx(
+        fixed_point("tanh", 1.5, 0.2), rel=1e-13, abs=0)
 
 
 @pytest.mark.parametrize(("name", "sigma_w", "sigma_b", "words"), [

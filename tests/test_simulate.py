@@ -7,7 +7,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+import fastspec as fs
 from fastspec import simulate
+from fastspec._variables import EIGENVALUE
 from fastspec.simulate import (
     jacobian_singular_values,
     ks_distance,
@@ -45,6 +47,7 @@ def make_net(activation, depth, variance, **more):
 class MixedLaw:
     """Mass 1/4 at 0, mass 1/4 at 4, the rest uniform on [1, 3]: every number is known."""
 
+    _variable = EIGENVALUE
     atoms = np.array([[0.0, 0.25], [4.0, 0.25]])
 
     def support(self):
@@ -64,6 +67,7 @@ class MixedLaw:
 class Uniform:
     """Uniform on [1, 2]."""
 
+    _variable = EIGENVALUE
     atoms = np.empty((0, 2))
 
     def support(self):
@@ -168,6 +172,12 @@ def test_same_seed_same_network_and_generator_is_advanced():
 def test_default_input_has_the_second_moment_of_the_network():
     x = simulate._draw_input(make_net(TANH, 1, 1.0, input_second_moment=2.5), 30, _rng())
     np.testing.assert_allclose(np.mean(x**2), 2.5, rtol=1e-14)
+
+
+def test_default_input_has_the_mean_of_the_network():
+    net = make_net(TANH, 1, 1.0, input_second_moment=2.5, input_mean=-1.2)
+    x = simulate._draw_input(net, 30, _rng())
+    np.testing.assert_allclose([x.mean(), np.mean(x**2)], [-1.2, 2.5], rtol=1e-14)
 
 
 def test_fixed_point_input_puts_the_first_layer_at_q_star():
@@ -285,6 +295,7 @@ def test_ks_compares_only_above_the_resolution():
     class Steep:
         """cdf lam^(1/20) on [0, 1]: a twentieth of the singular values are below 1e-13."""
 
+        _variable = EIGENVALUE
         atoms = np.empty((0, 2))
 
         def cdf(self, lam):
@@ -349,3 +360,72 @@ def test_outliers_of_several_draws_use_the_width_of_one():
 def test_values_at_an_outer_atom_are_no_outliers():
     sample = np.array([0.0, 1.5, 2.0, 4.0 * (1 + 4e-16), 5.0])
     np.testing.assert_array_equal(split_outliers(sample, MixedLaw(), squared=True)[1], [5.0])
+
+
+# --- real networks against their laws -----------------------------------------------------------
+
+# Distances of one draw of width N are a few times 1/N; the bound is 10/N where the law is exact.
+
+
+@pytest.mark.parametrize("weights", ["gaussian", "orthogonal"])
+@pytest.mark.parametrize("depth", [1, 3])
+def test_relu_feed_forward_follows_its_exact_law(weights, depth):
+    net = fs.FeedForward(depth=depth, activation="relu", weights=weights, sigma_w=2**0.5)
+    width = 400
+    s = jacobian_singular_values(net, width, seed=depth)
+    # Half of the units are inactive, up to a binomial fluctuation of 1/(2 sqrt N) each layer.
+    assert ks_distance(s, net.spectrum()) < 10.0 / width + 2.0 / np.sqrt(width)
+    assert split_outliers(s, net.spectrum())[1].size <= 1
+
+
+def test_linear_feed_forward_follows_fuss_catalan():
+    net = fs.FeedForward(depth=3, activation="linear")
+    s = jacobian_singular_values(net, 300, seed=1)
+    assert ks_distance(s, fs.FussCatalan(3)) < 10.0 / 300
+    assert ks_distance(s, fs.FussCatalan(3).singular_values()) == ks_distance(s, fs.FussCatalan(3))
+    assert ks_distance(s, fs.FussCatalan(2)) > 0.05
+
+
+@pytest.mark.parametrize("weights", ["gaussian", "orthogonal"])
+@pytest.mark.parametrize("activation", ["tanh", "relu", "hard_tanh"])
+@pytest.mark.parametrize("skip", [1.0, 0.95])
+def test_deep_residual_networks_follow_the_limit_law(activation, weights, skip):
+    net = fs.ResNet(depth=40, activation=activation, weights=weights, sigma_w=0.7, skip=skip)
+    s = jacobian_singular_values(net, 200, seed=2)
+    law = net.spectrum(limit=True)
+    # The limit law misses terms of order c/L = 0.01.
+    assert ks_distance(s, law) < 10.0 / 200 + 0.01
+    assert ks_distance(s, fs.ResNetLimit(2.0 * net.effective_cumulant())) > 0.1
+
+
+def test_relu_residual_network_has_one_outlier_at_the_top():
+    net = fs.ResNet(depth=20, activation="relu", sigma_w=1.0)
+    s = jacobian_singular_values(net, 300, seed=3)
+    bulk, outliers = split_outliers(s, net.spectrum(limit=True))
+    assert outliers.tolist() == [s[0]]
+    # J x^0 = x^L: the top singular value is at least |x^L| / |x^0|.
+    growth = np.sqrt(net.propagate().second_moment[-1])
+    assert s[0] > 0.95 * growth
+    odd = fs.ResNet(depth=20, activation="hard_tanh", sigma_w=1.0)
+    s = jacobian_singular_values(odd, 300, seed=3)
+    assert split_outliers(s, odd.spectrum(limit=True))[1].size == 0
+
+
+def test_orthogonal_hard_tanh_has_the_atom_at_the_top():
+    net = fs.FeedForward(
+        depth=4, activation="hard_tanh", weights="orthogonal", sigma_w=1.05, q="fixed_point"
+    )
+    law = net.spectrum()
+    s = jacobian_singular_values(net, 400, seed=4)
+    location, mass = law.atoms[np.argmax(law.atoms[:, 0])]
+    lam, at_atom = resolve_atoms(s, law)
+    assert location > 0
+    assert np.mean(lam == location) == pytest.approx(mass, abs=0.06)
+    assert ks_distance(s, law) < 0.06
+
+
+def test_squares_outside_the_doubles_are_an_error():
+    with pytest.raises(ArithmeticError, match="leave the range of a double"):
+        ks_distance([1e-200], Uniform())
+    with pytest.raises(ArithmeticError, match="leave the range of a double"):
+        split_outliers([1e200], Uniform())

@@ -386,7 +386,6 @@ def test_computation_that_fails_has_exit_code_1(capsys):
 def test_warnings_of_the_library_are_one_line_once(capsys):
     code, out, err = run(capsys, "condition", "resnet-limit", "--c", "1000")
     assert code == 0
-    assert out.splitlines()[0].split()[-1] != "inf"
     assert err.startswith("fastspec: warning: ") and err.count("\n") == 1
     code, out, err = run(capsys, "density", "resnet-limit", "--c", "1000")
     assert (code, out) == (1, "")

@@ -76,13 +76,13 @@ def test_table_has_laws_that_fit_and_the_outlier_of_relu_only(result):
     assert [row[:2] for row in rows] == [
         [activation, str(depth)] for activation in demo.ACTIVATIONS for depth in demo.DEPTHS
     ]
-    for activation, _, _, ks, law, bulk, everything, outliers, at in rows:
+    for activation, depth, _, ks, law, bulk, everything, outliers, at in rows:
         assert float(ks) < 0.05
         assert float(bulk) == pytest.approx(float(law), rel=0.2)
         if activation == "relu":
-            assert float(outliers) >= 0.5
+            assert float(outliers) >= (0.5 if depth == "10" else 1.0)
             assert float(at) > 1.01 * 2.746**0.5  # beyond the edge of the law
-            assert float(everything) > float(bulk) + 0.2
+            assert float(everything) > float(bulk) + (0.1 if depth == "10" else 0.5)
         else:
             assert float(outliers) == 0.0
             assert (at, everything) == ("-", bulk)

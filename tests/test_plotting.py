@@ -166,6 +166,20 @@ def test_law_beyond_the_doubles_is_an_error(ax):
         plot_law(fs.ResNetLimit(1000.0), ax)
 
 
+@pytest.mark.parametrize("variable", ["lambda", "log_lambda"])
+def test_atom_at_zero_beside_a_diverging_density(ax, variable):
+    law = fs.FeedForward(depth=3, activation="relu", sigma_w=2**0.5).spectrum()
+    law = law if variable == "lambda" else law.log_eigenvalues()
+    plot_law(law, ax, axis="auto" if variable == "log_lambda" else "log")
+    # Half of the mass is the atom; a hundredth of the other half is left out.
+    x = curves(ax)[0].get_xdata()
+    assert float(law.cdf(x[0])) == pytest.approx(0.505, rel=1e-9)
+    (stem,) = stems(ax)
+    assert tuple(stem.get_xdata()) == (0.0, 0.0)
+    assert stem.get_transform() == ax.transAxes
+    assert texts(ax) == ["atom at 0, mass 0.5"]
+
+
 class OnlyAtom:
     _variable = EIGENVALUE
     """J J^T = I / 4."""

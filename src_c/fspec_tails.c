@@ -167,13 +167,31 @@ static double solve_distance(const fspec_law *law, double side, double target, i
             next = high == INFINITY ? 4.0 * delta : 0.5 * (low + high);
         double step = fabs(next - delta);
         int closed = high < INFINITY && high - low <= 2e-16 * high;
-        int settled = step <= 1e-9 * delta && step >= 0.5 * last_step; /* rounding noise */
+        int settled = step <= 1e-13 * delta && step >= 0.5 * last_step; /* rounding noise */
         if (closed || settled || step <= 2e-16 * delta) return next;
         last_step = step;
         delta = next;
     }
     *status = FSPEC_NOT_CONVERGED;
     return NAN;
+}
+
+/* The same for any target: far out in a tail the laws are pure powers, delta^(3/2) at a soft edge
+ * and exp(-delta/n) down a hard one, and the iteration would only meet rounding. */
+static double tail_distance(const fspec_law *law, double side, double target, int hard,
+                            int *status)
+{
+    const double soft_tail = 1e-24, hard_tail = 1e-100;
+    if (!hard && target < soft_tail) {
+        double near = 1e-12 * law->guess_length;
+        fspec_tails t = fspec_law_tails(law, (fspec_point){side, 0.0, near});
+        *status = t.status;
+        return near * pow(target / (side > 0 ? t.above : t.below), 2.0 / 3.0);
+    }
+    if (hard && target < hard_tail && law->equation == FSPEC_EQ_PLAIN)
+        return solve_distance(law, side, hard_tail, hard, status) +
+               law->n * log(hard_tail / target);
+    return solve_distance(law, side, target, hard, status);
 }
 
 static double continuous_quantile(const fspec_law *law, double below, double above, int variable,
@@ -183,13 +201,13 @@ static double continuous_quantile(const fspec_law *law, double below, double abo
     if (above <= 0.0) return value_of(&law->top, variable);
     if (!law->two_edges) {
         int hard = below < above;
-        double delta = solve_distance(law, 1.0, hard ? below : above, hard, status);
+        double delta = tail_distance(law, 1.0, hard ? below : above, hard, status);
         return place(law, 1.0, delta, variable);
     }
     fspec_point centre = {1.0, 0.0, law->top.log - law->log_center};
     fspec_tails middle = fspec_law_tails(law, centre);
     double side = above <= middle.above ? 1.0 : -1.0;
-    double delta = solve_distance(law, side, side > 0 ? above : below, 0, status);
+    double delta = tail_distance(law, side, side > 0 ? above : below, 0, status);
     return place(law, side, delta, variable);
 }
 

@@ -495,3 +495,14 @@ def test_threads_share_a_law():
     with ThreadPoolExecutor(4) as pool:
         for result in pool.map(law.pdf, [x] * 16):
             assert np.array_equal(result, expected)
+
+
+@pytest.mark.parametrize("law", ONE_OF_EACH, ids=IDS)
+def test_quantiles_far_out_in_the_tails(law):
+    """Powers of the tail: no target is too small, and order is kept."""
+    view = law.log_eigenvalues()
+    zero = sum(mass for place, mass in view.atoms if place == -inf)
+    if zero == 0.0:
+        x = view.icdf(np.array([0.0, 1e-200, 1e-150, 1e-101, 1e-99, 1e-60, 1e-30, 1e-12]))
+        assert np.all(np.diff(x[1:]) >= 0) and x[1] >= x[0] and not np.isnan(x).any()
+        assert view.cdf(x[-3:]) == pytest.approx([1e-60, 1e-30, 1e-12], rel=1e-3, abs=1e-16)

@@ -111,8 +111,14 @@ def _record(args: argparse.Namespace, subject: _Subject) -> dict[str, Any]:
 def _parameters(args: argparse.Namespace) -> dict[str, Any]:
     values = {key: value for key, value in vars(args).items() if key not in _NOT_PARAMETERS}
     if "activation" in values:
-        values["activation"] = repr(values["activation"])
+        values["activation"] = _activation_text(values["activation"])
     return values
+
+
+def _activation_text(activation: Any) -> str:
+    """NAME:PARAMETER=VALUE,... as --activation takes it."""
+    values = ",".join(f"{key}={value!r}" for key, value in activation.params.items())
+    return f"{activation.name}:{values}" if values else str(activation.name)
 
 
 def _subject(args: argparse.Namespace) -> _Subject:

@@ -4,7 +4,7 @@ __all__ = ["ConvergenceError", "ConvergenceWarning", "RangeWarning"]
 
 
 class ConvergenceWarning(RuntimeWarning):
-    """Some points could not be solved; their values are NaN."""
+    """Points that could not be solved (NaN), or an accuracy not reached; the message says."""
 
 
 class ConvergenceError(ArithmeticError):

@@ -77,6 +77,23 @@ def test_error_bound_holds(record):
 
 
 @pytest.mark.parametrize("record", CONTINUOUS, ids=law_name)
+def test_m_on_the_axis(record):
+    """Both halves of a symmetric law, and real m outside the support."""
+    points = [p for p in record["points"] if abs(p["slope"]) < 1e4] + record["outside"]
+    points = [p for p in points if p["lam"] > 0 and p["m_re"] != 0]
+    law = make(record)
+    ends = [end for pair in law.support() for end in pair if end > 0]
+    m = law.solve([point["lam"] for point in points]).m
+    for point, value in zip(points, m, strict=True):
+        exact = (point["m_re_exact"], point["m_im_exact"])
+        # m - m_e ~ sqrt(distance), or its inverse at a critical end: dm/dlog z diverges there
+        distance = min(1.0, *(abs(point["lam"] / end - 1) for end in ends))
+        critical = near_critical(record) or record["parameters"].get("variance") == 1.0
+        tolerance = 1e-14 / (distance**1.5 if critical else distance)
+        assert complex_relative_error(complex(value), exact) <= tolerance, point["lam"]
+
+
+@pytest.mark.parametrize("record", CONTINUOUS, ids=law_name)
 def test_cdf_and_its_complement(record):
     law = make(record)
     lam = [point["lam"] for point in record["points"] + record["outside"]]

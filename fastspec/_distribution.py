@@ -171,13 +171,15 @@ class Distribution:
         at, variable = self._variable.to_kernel(flat)
         re, im, density, status, residual, bound = self._core.solve(
             np.ascontiguousarray(at), variable)
-        own = np.empty_like(flat)
-        self._variable.density(self._core, flat, own)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            relative = np.where(bound == 0.0, 0.0, bound / density)
-            own_bound = np.where(relative == 0.0, 0.0, relative * own)
+        if at is not flat:  # the kernel's variable is not ours
+            own = np.empty_like(flat)
+            self._variable.density(self._core, flat, own)
+            with np.errstate(divide="ignore", invalid="ignore"):
+                relative = np.where(bound == 0.0, 0.0, bound / density)
+                bound = np.where(relative == 0.0, 0.0, relative * own)
+            density = own
         return Solution(*(_shaped(field, shape) for field in
-                          (re + 1j * im, own, status, residual, own_bound)))
+                          (re + 1j * im, density, status, residual, bound)))
 
     def _tails(self, x: ArrayLike, on_error: str) -> tuple[FloatArray, FloatArray, Any]:
         _checks.choice("on_error", on_error, _ON_ERROR)

@@ -103,11 +103,13 @@ class SingularValue(Eigenvalue):
         return x * size, _kernels.LAMBDA
 
     def quantile(self, core: Any, p: FloatArray) -> tuple[FloatArray, int]:
-        log_lam, failures = core.quantile(p, _kernels.LOG_LAMBDA)
-        lam, _ = core.quantile(p, _kernels.LAMBDA)
-        usable = (lam > 1e-300) & (lam < 1e300)
-        with np.errstate(over="ignore", under="ignore"):
-            return np.where(usable, np.sqrt(lam), np.exp(0.5 * log_lam)), failures
+        lam, failures = core.quantile(p, _kernels.LAMBDA)
+        s = np.sqrt(lam)
+        extreme = (lam <= 1e-300) | (lam >= 1e300)
+        if extreme.any():
+            log_lam, _ = core.quantile(np.ascontiguousarray(p[extreme]), _kernels.LOG_LAMBDA)
+            s[extreme] = self.from_log(log_lam)
+        return s, failures
 
     def ends(self, core: Any) -> tuple[float, float] | None:
         ends = core.support(_kernels.LOG_LAMBDA)

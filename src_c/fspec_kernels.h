@@ -92,7 +92,7 @@ FSPEC_INLINE void fspec_lane_error(const fspec_law *law, fspec_eval_fn eval,
     fspec_lane_eval v = eval(law, root, delta);
     vc slope = vc_mul(v.unit, vc_inv(v.g1));
     if (law->mobius) {
-        vc s = vc_inv((vc){law->kappa_gap - root->d.re, -root->d.im});
+        vc s = vc_inv(fspec_lane_gap(law, root));
         slope = vc_scale(vc_mul(slope, vc_mul(s, s)), v_set(law->kappa));
     }
     out->residual = v_sqrt(vc_norm2(v.f));

@@ -50,11 +50,8 @@ static void set_orthogonal(fspec_law *law, double depth, double p, double q)
 /* log lambda at the top edge, from the equation itself. */
 static long double top_log(const fspec_law *law, long double log_mean)
 {
-    long double t = law->t_edge;
-    if (law->mobius) /* exact: t = 1/(L-1) is rational */
-        t = 1 / ((long double)law->n - 1);
-    else if (law->n1 == 0.0)
-        t = 1 / ((long double)law->n - 1);
+    /* t = 1/(n-1) where n1 = 0 */
+    long double t = law->n1 == 0.0 ? 1 / ((long double)law->n - 1) : law->t_edge;
     long double k = law->n1 != 0.0 ? 1 / (long double)law->slope_one : 1.0L;
     long double value = log_mean - logl(t) + (long double)law->n1 * log1pl(t) +
                         (long double)law->n * log1pl(k * t);

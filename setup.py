@@ -14,7 +14,8 @@ from setuptools.errors import CompileError
 
 SOURCES = sorted(str(path) for path in Path("src_c").glob("*.c"))
 HEADERS = sorted(str(path) for path in Path("src_c").glob("*.h"))
-CFLAGS = ["-std=c11", "-O3", "-fno-math-errno", "-ffp-contract=fast", "-fvisibility=hidden"]
+CFLAGS = ["-std=c11", "-O3", "-fno-math-errno", "-ffp-contract=fast", "-fcx-limited-range",
+          "-fvisibility=hidden"]
 
 
 class BuildLibrary(build_clib):

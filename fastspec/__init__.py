@@ -11,6 +11,8 @@ from typing import Any as _Any
 from ._facade import condition_number, density
 from ._kernels import status_message
 from .activations import Activation, activation
+from .blocks import Layer, Residual
+from .chains import ChainLaw
 from .errors import ConvergenceError, ConvergenceWarning, RangeWarning
 from .laws import (
     BernoulliLimit,
@@ -28,14 +30,17 @@ __version__ = "0.1.0"
 __all__ = [
     "Activation",
     "BernoulliLimit",
+    "ChainLaw",
     "ConvergenceError",
     "ConvergenceWarning",
     "FeedForward",
     "FussCatalan",
+    "Layer",
     "PlainChain",
     "RangeWarning",
     "ResNet",
     "ResNetLimit",
+    "Residual",
     "SmoothLimit",
     "Solution",
     "SpectralLaw",

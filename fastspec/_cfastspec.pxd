@@ -4,6 +4,7 @@ cdef extern from "fastspec.h" nogil:
     int FSPEC_OK
     int FSPEC_GAUSSIAN
     int FSPEC_ORTHOGONAL
+    int FSPEC_BAD_POINT
     int FSPEC_LAMBDA
     int FSPEC_LOG_LAMBDA
     int FSPEC_TOP_DISTANCE
@@ -31,11 +32,20 @@ cdef extern from "fastspec.h" nogil:
     double fspec_law_relative_variance(const fspec_law *law)
     double fspec_law_hard_exponent(const fspec_law *law)
 
+    int fspec_law_interval_count(const fspec_law *law)
+    void fspec_law_interval(const fspec_law *law, int i, int variable, double *low, double *high)
+    size_t fspec_law_cell_count(const fspec_law *law)
+    void fspec_law_cell(const fspec_law *law, size_t i, double *low, double *high, double *end,
+                        double *power)
+    double fspec_law_mass_error(const fspec_law *law)
+
     size_t fspec_law_density(const fspec_law *law, size_t n, const double *x, int variable,
                              double *density)
     size_t fspec_law_solve(const fspec_law *law, size_t n, const double *x, int variable,
                            double *m_re, double *m_im, double *density, int *status,
                            double *residual, double *error_bound)
+    size_t fspec_law_walk(const fspec_law *law, size_t n, const double *x, int variable,
+                          double *m_re, double *m_im, double *density, int *status)
     size_t fspec_law_cdf(const fspec_law *law, size_t n, const double *x, int variable,
                          double *cdf, double *ccdf)
     size_t fspec_law_quantile(const fspec_law *law, size_t n, const double *p, int variable,
@@ -43,3 +53,52 @@ cdef extern from "fastspec.h" nogil:
     size_t fspec_law_green(const fspec_law *law, size_t n, const double *z_re,
                            const double *z_im, double *g_re, double *g_im, double *m_re,
                            double *m_im, int *status, double *residual, double *error_bound)
+
+    ctypedef struct fspec_slopes:
+        pass
+
+    ctypedef struct fspec_smooth_slopes:
+        size_t count
+        const double *value
+        const double *mass
+        double zero, mean, second, bottom, top
+        size_t n_atoms
+        const double *atom_value
+        const double *atom_mass
+        size_t n_critical
+        const double *critical
+        size_t n_covers
+        const size_t *cover_panels
+        size_t n_terms
+        const double *centre
+        const double *half
+        const double *coefficients
+        const int *joints
+
+    int fspec_slopes_discrete(size_t n, const double *values, const double *probabilities,
+                              fspec_slopes **slopes)
+    int fspec_slopes_smooth(const fspec_smooth_slopes *law, fspec_slopes **slopes)
+    void fspec_slopes_free(fspec_slopes *slopes)
+    void fspec_slopes_transform(const fspec_slopes *slopes, size_t n, const double *zeta_re,
+                                const double *zeta_im, double *m, double *excess, double *dm)
+    void fspec_slopes_summary(const fspec_slopes *slopes, double *summary)
+
+    ctypedef struct fspec_layer:
+        const fspec_slopes *slopes
+        double weight_variance
+        int ensemble
+        double width_out, width_in
+
+    ctypedef void (*fspec_log_s_fn)(double m_re, double m_im, double *log_s, double *dlog_s,
+                                    void *data) noexcept nogil
+
+    ctypedef struct fspec_block:
+        size_t n_layers
+        const fspec_layer *layers
+        double skip, repeat
+        fspec_log_s_fn log_s
+        void *data
+        double log_mean
+
+    int fspec_law_chain(size_t n_blocks, const fspec_block *blocks, double error,
+                        fspec_law **law)

@@ -51,6 +51,12 @@ def variance(name: str, value: ArrayLike) -> NDArray[np.float64]:
     return array
 
 
+def store(frozen: Any, **fields: Any) -> None:
+    """Set checked fields of a frozen dataclass that is being made."""
+    for name, value in fields.items():
+        object.__setattr__(frozen, name, value)
+
+
 def finite(name: str, value: ArrayLike) -> NDArray[np.float64]:
     """``value`` as an array of finite real numbers, or ValueError."""
     try:

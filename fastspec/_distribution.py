@@ -69,7 +69,8 @@ def real_points(name: str, value: ArrayLike) -> tuple[FloatArray, tuple[int, ...
     return np.ascontiguousarray(array, dtype=np.float64).reshape(-1), array.shape
 
 
-def _shaped(flat: FloatArray, shape: tuple[int, ...]) -> Any:
+def shaped(flat: FloatArray, shape: tuple[int, ...]) -> Any:
+    """The flat array in its shape; a number for ()."""
     return flat.reshape(shape) if shape else flat[0]
 
 
@@ -104,7 +105,7 @@ class Distribution:
         failures = self._variable.density(self._core, flat, target)
         report(Counter({NOT_CONVERGED: failures}), flat.size, on_error)
         if out is None:
-            return _shaped(target, shape)
+            return shaped(target, shape)
         if not out.flags.c_contiguous:
             out[...] = target.reshape(shape)
         return out
@@ -155,7 +156,7 @@ class Distribution:
             part = np.empty_like(log_lam)
             self._core.density(log_lam, _kernels.LOG_LAMBDA, part)
             value[overflow] = self._variable.log_density(log_lam, part)
-        return _shaped(value, shape)
+        return shaped(value, shape)
 
     def solve(self, x: ArrayLike) -> Solution:
         """The solved points with their status and error bounds; warns of nothing.
@@ -178,7 +179,7 @@ class Distribution:
                 relative = np.where(bound == 0.0, 0.0, bound / density)
                 bound = np.where(relative == 0.0, 0.0, relative * own)
             density = own
-        return Solution(*(_shaped(field, shape) for field in
+        return Solution(*(shaped(field, shape) for field in
                           (re + 1j * im, density, status, residual, bound)))
 
     def _tails(self, x: ArrayLike, on_error: str) -> tuple[FloatArray, FloatArray, Any]:
@@ -203,12 +204,12 @@ class Distribution:
         [0.  0.5 1. ]
         """
         below, _, shape = self._tails(x, on_error)
-        return _shaped(below, shape)
+        return shaped(below, shape)
 
     def ccdf(self, x: ArrayLike, *, on_error: str = "warn") -> Any:
         """P(X > x) = 1 - cdf, with its own relative accuracy near the upper edge."""
         _, above, shape = self._tails(x, on_error)
-        return _shaped(above, shape)
+        return shaped(above, shape)
 
     def icdf(self, p: ArrayLike, *, on_error: str = "warn") -> Any:
         """Quantiles: the smallest x with cdf(x) >= p.
@@ -230,7 +231,7 @@ class Distribution:
         flat, shape = real_points("p", p)
         value, failures = self._variable.quantile(self._core, flat)
         report(Counter({NOT_CONVERGED: failures}), flat.size, on_error)
-        return _shaped(value, shape)
+        return shaped(value, shape)
 
     def sample(self, shape: int | tuple[int, ...] = (), rng: Any = None) -> Any:
         """Independent draws, by inversion.
@@ -248,9 +249,8 @@ class Distribution:
         return float(self.icdf(0.5))
 
     def support(self) -> list[tuple[float, float]]:
-        """Intervals (low, high) of the continuous part; empty for a law of atoms only."""
-        ends = self._variable.ends(self._core)
-        return [] if ends is None else [ends]
+        """Intervals (low, high) of the continuous part, ascending; none for a law of atoms."""
+        return self._variable.intervals(self._core)
 
     @property
     def atoms(self) -> FloatArray:

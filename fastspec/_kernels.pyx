@@ -8,6 +8,7 @@ from fastspec._cfastspec cimport *
 LAMBDA = FSPEC_LAMBDA
 LOG_LAMBDA = FSPEC_LOG_LAMBDA
 TOP_DISTANCE = FSPEC_TOP_DISTANCE
+BAD_POINT = FSPEC_BAD_POINT
 
 
 def status_message(int status):
@@ -51,6 +52,19 @@ cdef class Law:
                                 &st_[0], &res_[0], &err_[0])
         return re, im, rho, st, res, err
 
+    def walk(self, const double[::1] x, int variable):
+        """(m, density, status) at real points by the slow route from infinity."""
+        cdef size_t n = x.shape[0]
+        re, im, rho = np.empty(n), np.empty(n), np.empty(n)
+        st = np.zeros(n, dtype=np.intc)
+        cdef double[::1] re_ = re, im_ = im, rho_ = rho
+        cdef int[::1] st_ = st
+        if n:
+            with nogil:
+                fspec_law_walk(self.handle, n, &x[0], variable, &re_[0], &im_[0], &rho_[0],
+                               &st_[0])
+        return re, im, rho, st
+
     def cdf(self, const double[::1] x, int variable):
         """(cdf, ccdf, number of points that failed)."""
         cdef size_t n = x.shape[0], failures = 0
@@ -85,8 +99,31 @@ cdef class Law:
                                 &m_re_[0], &m_im_[0], &st_[0], &res_[0], &err_[0])
         return g_re, g_im, m_re, m_im, st, res, err
 
+    def intervals(self, int variable):
+        """List of (low, high) of the continuous part, in increasing order."""
+        cdef double low, high
+        cdef int i
+        out = []
+        for i in range(fspec_law_interval_count(self.handle)):
+            fspec_law_interval(self.handle, i, variable, &low, &high)
+            out.append((low, high))
+        return out
+
+    def cells(self):
+        """Rows (low, high, end, power) of a chain's table; see `fspec_law_cell`."""
+        cdef size_t i, n = fspec_law_cell_count(self.handle)
+        out = np.empty((n, 4))
+        cdef double[:, ::1] out_ = out
+        for i in range(n):
+            fspec_law_cell(self.handle, i, &out_[i, 0], &out_[i, 1], &out_[i, 2], &out_[i, 3])
+        return out
+
+    def mass_error(self):
+        """How far the masses found by solving are from 1."""
+        return fspec_law_mass_error(self.handle)
+
     def support(self, int variable):
-        """(low, high) of the continuous part, or None."""
+        """(low, high) of the hull of the continuous part, or None."""
         cdef double low, high
         cdef int found
         if variable == FSPEC_LAMBDA:
@@ -163,3 +200,176 @@ def plain_chain(double depth, double p, double q, double weight_variance, bint o
     with nogil:
         status = fspec_law_plain_chain(depth, p, q, weight_variance, ensemble, &handle)
     return wrap(status, handle)
+
+
+cdef class Slopes:
+    """The law of d = phi'(h)^2 of a layer. Made by the functions below; immutable."""
+
+    def __dealloc__(self):
+        fspec_slopes_free(self.handle)
+
+    cdef double _summary(self, int i):
+        cdef double values[6]
+        fspec_slopes_summary(self.handle, values)
+        return values[i]
+
+    @property
+    def mean(self):
+        """E d."""
+        return self._summary(0)
+
+    @property
+    def second(self):
+        """E d^2."""
+        return self._summary(1)
+
+    @property
+    def top(self):
+        """sup of the support."""
+        return self._summary(2)
+
+    @property
+    def positive(self):
+        """P(d > 0)."""
+        return self._summary(3)
+
+    @property
+    def zero(self):
+        """P(d = 0)."""
+        return self._summary(4)
+
+    @property
+    def guard(self):
+        """The Gauss rule serves where |zeta - top| + |zeta| is at least this; 0: everywhere."""
+        return self._summary(5)
+
+    def m(self, zeta):
+        """M(zeta) = E d/(zeta - d), M + P(d > 0) and dM/dzeta, from the side of Im zeta = +-0."""
+        zeta = np.asarray(zeta, dtype=complex)
+        cdef double[::1] re = np.ascontiguousarray(zeta.real).reshape(-1)
+        cdef double[::1] im = np.ascontiguousarray(zeta.imag).reshape(-1)
+        cdef size_t n = re.shape[0]
+        out = np.empty((3, n), dtype=complex)
+        cdef double[:, ::1] out_ = out.view(float)
+        if n:
+            with nogil:
+                fspec_slopes_transform(self.handle, n, &re[0], &im[0], &out_[0, 0], &out_[1, 0],
+                                       &out_[2, 0])
+        return tuple(out.reshape(3, *zeta.shape))
+
+
+cdef Slopes wrap_slopes(int status, fspec_slopes *handle, double accuracy):
+    if status != FSPEC_OK:
+        raise ValueError(status_message(status))
+    slopes = Slopes()
+    slopes.handle = handle
+    slopes.accuracy = accuracy
+    slopes.critical = ()
+    return slopes
+
+
+cdef const double *start(const double[::1] array):
+    return &array[0] if array.shape[0] else NULL
+
+
+def discrete_slopes(const double[::1] values, const double[::1] probabilities):
+    """Slopes with finitely many values."""
+    cdef fspec_slopes *handle = NULL
+    if values.shape[0] != probabilities.shape[0]:
+        raise ValueError("values and probabilities must have one length")
+    cdef int status = fspec_slopes_discrete(values.shape[0], start(values), start(probabilities),
+                                            &handle)
+    return wrap_slopes(status, handle, 1e-15)
+
+
+def smooth_slopes(const double[::1] value, const double[::1] mass, summary, double accuracy,
+                  const double[::1] atom_value, const double[::1] atom_mass,
+                  const double[::1] critical, const size_t[::1] cover_panels,
+                  const double[::1] centre, const double[::1] half,
+                  const double[:, ::1] coefficients, const int[::1] joints):
+    """Slopes of a smooth law; `summary` is P(d = 0), E d, E d^2, inf d > 0, sup d. The arrays are
+    those of fspec_smooth_slopes, one row of `coefficients` per panel."""
+    cdef fspec_smooth_slopes law
+    cdef fspec_slopes *handle = NULL
+    law.zero, law.mean, law.second, law.bottom, law.top = summary
+    law.count, law.value, law.mass = value.shape[0], start(value), start(mass)
+    law.n_atoms = atom_value.shape[0]
+    law.atom_value, law.atom_mass = start(atom_value), start(atom_mass)
+    law.n_critical, law.critical = critical.shape[0], start(critical)
+    law.n_covers, law.cover_panels = cover_panels.shape[0], &cover_panels[0]
+    law.n_terms, law.coefficients = coefficients.shape[1], &coefficients[0, 0]
+    law.centre, law.half, law.joints = &centre[0], &half[0], &joints[0]
+    cdef int status
+    with nogil:
+        status = fspec_slopes_smooth(&law, &handle)
+    slopes = wrap_slopes(status, handle, accuracy)
+    slopes.critical = tuple(critical)
+    return slopes
+
+
+cdef void python_log_s(double m_re, double m_im, double *log_s, double *dlog_s,
+                       void *data) noexcept with gil:
+    """A Python S-transform for the C library; an exception is kept and gives NaN."""
+    function, derivative, failures = <object>data
+    try:
+        m = complex(m_re, m_im)
+        value, slope = complex(function(m)), complex(derivative(m))
+    except Exception as error:
+        failures.append(error)
+        value = slope = complex("nan")
+    log_s[0], log_s[1] = value.real, value.imag
+    dlog_s[0], dlog_s[1] = slope.real, slope.imag
+
+
+cdef list fill_layers(list layers, fspec_layer *out):
+    """One block's layers as C; returns what must outlive them."""
+    cdef Slopes slopes
+    cdef size_t j
+    for j in range(len(layers)):
+        slopes, variance, orthogonal, width_out, width_in = layers[j]
+        out[j].slopes = slopes.handle
+        out[j].weight_variance = variance
+        out[j].ensemble = FSPEC_ORTHOGONAL if orthogonal else FSPEC_GAUSSIAN
+        out[j].width_out, out[j].width_in = width_out, width_in
+    return layers
+
+
+def chain(list blocks, double error):
+    """Law of a chain of blocks, each (layers, skip, repeat, given); error is that of log z.
+
+    layers are tuples (Slopes, weight variance, orthogonal, width out, width in); given is None or
+    (log_s, dlog_s, log_mean) with Python callables, or with the address of one C function
+    (fspec_log_s_fn) as log_s.
+    """
+    cdef size_t i, n = len(blocks), layer = 0
+    cdef size_t total = sum(len(block[0]) for block in blocks)
+    block_store = np.zeros(n * sizeof(fspec_block) // 8 + 1)
+    layer_store = np.zeros((total + 1) * sizeof(fspec_layer) // 8 + 1)
+    cdef double[::1] block_view = block_store, layer_view = layer_store
+    cdef fspec_block *out = <fspec_block *>&block_view[0]
+    cdef fspec_layer *rows = <fspec_layer *>&layer_view[0]
+    cdef fspec_law *handle = NULL
+    cdef int status
+    keep, failures = [], []
+    for i in range(n):
+        layers, skip, repeat, given = blocks[i]
+        out[i].n_layers, out[i].skip, out[i].repeat = len(layers), skip, repeat
+        out[i].layers = rows + layer
+        keep.append(fill_layers(layers, rows + layer))
+        layer += len(layers)
+        if given is not None:
+            function, derivative, out[i].log_mean = given
+            if isinstance(function, int):
+                out[i].log_s = <fspec_log_s_fn><size_t>function
+            else:
+                triple = (function, derivative, failures)
+                keep.append(triple)
+                out[i].log_s, out[i].data = python_log_s, <void *>triple
+    with nogil:
+        status = fspec_law_chain(n, out, error, &handle)
+    if failures:
+        fspec_law_free(handle)
+        raise failures[0]
+    law = wrap(status, handle)
+    law.keep = keep
+    return law

@@ -40,9 +40,9 @@ class Eigenvalue:
         """Points with distribution function ``p``, and the number that failed."""
         return core.quantile(p, _kernels.LAMBDA)
 
-    def ends(self, core: Any) -> tuple[float, float] | None:
-        """Ends of the continuous part."""
-        return core.support(_kernels.LAMBDA)
+    def intervals(self, core: Any) -> list[tuple[float, float]]:
+        """Intervals of the continuous part."""
+        return list(core.intervals(_kernels.LAMBDA))
 
     def from_log(self, log_lam: FloatArray) -> FloatArray:
         """The point whose log lambda is given; beyond the range of a double 0 or inf."""
@@ -111,12 +111,9 @@ class SingularValue(Eigenvalue):
             s[extreme] = self.from_log(log_lam)
         return s, failures
 
-    def ends(self, core: Any) -> tuple[float, float] | None:
-        ends = core.support(_kernels.LOG_LAMBDA)
-        if ends is None:
-            return None
-        low, high = self.from_log(np.array(ends))
-        return float(low), float(high)
+    def intervals(self, core: Any) -> list[tuple[float, float]]:
+        ends = self.from_log(np.array(core.intervals(_kernels.LOG_LAMBDA)).reshape(-1, 2))
+        return [(low, high) for low, high in ends.tolist()]
 
     def from_log(self, log_lam: FloatArray) -> FloatArray:
         with np.errstate(over="ignore", under="ignore"):
@@ -147,8 +144,8 @@ class LogEigenvalue(Eigenvalue):
     def quantile(self, core: Any, p: FloatArray) -> tuple[FloatArray, int]:
         return core.quantile(p, _kernels.LOG_LAMBDA)
 
-    def ends(self, core: Any) -> tuple[float, float] | None:
-        return core.support(_kernels.LOG_LAMBDA)
+    def intervals(self, core: Any) -> list[tuple[float, float]]:
+        return list(core.intervals(_kernels.LOG_LAMBDA))
 
     def from_log(self, log_lam: FloatArray) -> FloatArray:
         return log_lam

@@ -13,14 +13,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from . import _checks
-from ._progress import with_progress
+from ._forward import draw_input, layer_sizes, run
+from .blocks import ENSEMBLES
 from .laws import ChangedVariable
 
 __all__ = ["jacobian_singular_values", "ks_distance", "resolve_atoms", "split_outliers"]
 
 FloatArray = NDArray[np.float64]
 
-_ENSEMBLES = ("gaussian", "orthogonal")
 # Rounding of an SVD, and of the product that went into it, against the largest singular value.
 _RESOLUTION = 1e-12
 # How far from an edge, in units of the distance that holds one eigenvalue in the mean, a
@@ -42,6 +42,8 @@ def jacobian_singular_values(
     The network is drawn and run: h^l = W^l x^{l-1} + b^l, x^l = phi(h^l) + a x^{l-1}
     (a = 0 for feed-forward nets), and J = prod_{l=L..1} (a I + D^l W^l) with
     D^l = diag phi'(h^l) (Tarnowski et al. 2018, eqs. 1-4; Pennington, Schoenholz & Ganguli 2018).
+    Branches of several layers are run as such. With batch norm the units of a layer stand for the
+    batch: h is divided by its root mean square over them, whose own derivative is left out of J.
 
     Parameters
     ----------
@@ -50,10 +52,11 @@ def jacobian_singular_values(
         Haar-distributed orthogonal matrices scaled so that W W^T = ``weight_variance`` I;
         its biases are N(0, sigma_b^2).
     width : int
-        Width N of every layer, >= 1. Time grows like depth * N^3.
+        Width N of every layer, >= 1; for a net with ``widths``, of a layer of width 1 there.
+        Time grows like depth * N^3.
     seed : int or numpy.random.Generator
         Seed >= 0, or a generator, which is advanced. The same seed gives the same network.
-    input : array_like, shape (width,), optional
+    input : array_like, shape (N_0,), optional
         The input x^0, used as given. By default its direction is uniformly random, with
         ``|x^0|^2 / N`` exactly ``net.input_second_moment`` (and with a mean of exactly
         ``net.input_mean``, if that is not 0). For a feed-forward net with ``q="fixed_point"``
@@ -64,9 +67,10 @@ def jacobian_singular_values(
 
     Returns
     -------
-    ndarray, shape (width,)
-        Singular values in descending order. Each is accurate to about 1e-14 times the largest;
-        smaller ones (deep feed-forward nets have them) are rounding noise.
+    ndarray, shape (N_L,)
+        Singular values in descending order, the roots of the eigenvalues of J J^T: zeros are
+        added where the net has fewer inputs than outputs. Each is accurate to about 1e-14 times
+        the largest; smaller ones (deep feed-forward nets have them) are rounding noise.
 
     Raises
     ------
@@ -85,60 +89,14 @@ def jacobian_singular_values(
     >>> jacobian_singular_values(net, 50, seed=0).shape
     (50,)
     """
-    width = _checks.positive_integer("width", width)
+    sizes = layer_sizes(net, _checks.positive_integer("width", width))
     rng = _check_seed(seed)
-    _checks.choice("net.weights", net.weights, _ENSEMBLES)
-    x = _draw_input(net, width, rng) if input is None else _check_input(input, width)
+    _checks.choice("net.weights", net.weights, ENSEMBLES)
+    x = draw_input(net, sizes[0], rng) if input is None else _check_input(input, sizes[0])
     with np.errstate(over="ignore", invalid="ignore"):
-        jacobian = _run(net, x, rng, progress)[1]
-    return np.asarray(np.linalg.svd(jacobian, compute_uv=False), dtype=np.float64)
-
-
-def _run(
-    net: Any, x: FloatArray, rng: np.random.Generator, progress: bool = False
-) -> tuple[FloatArray, FloatArray]:
-    """Draw the weights layer by layer; return the output x^L and the Jacobian dx^L/dx^0."""
-    skip = float(getattr(net, "skip", 0.0))
-    width = x.size
-    jacobian = np.eye(width)
-    for _ in with_progress(range(net.depth), progress, "layers"):
-        weight = _draw_weight(net.weights, net.weight_variance, width, rng)
-        h = weight @ x + net.sigma_b * rng.standard_normal(width)
-        slope = np.asarray(net.activation.derivative(h), dtype=float)
-        x = np.asarray(net.activation(h), dtype=float) + skip * x
-        branch = slope[:, None] * (weight @ jacobian)
-        jacobian = branch + skip * jacobian if skip else branch
-        if not (np.isfinite(x).all() and np.isfinite(jacobian).all()):
-            raise FloatingPointError(
-                "the simulated network overflows: lower sigma_w, the skip or the depth"
-            )
-    return x, jacobian
-
-
-def _draw_weight(
-    ensemble: str, variance: float, width: int, rng: np.random.Generator
-) -> FloatArray:
-    """Square weight matrix with N Var(W_ij) = variance."""
-    gaussian = rng.standard_normal((width, width))
-    if ensemble == "gaussian":
-        return np.sqrt(variance / width) * gaussian
-    # QR of a Gaussian matrix is Haar only if the signs of diag R are moved into Q (Mezzadri 2007).
-    q, r = np.linalg.qr(gaussian)
-    signs = np.where(np.diagonal(r) < 0, -1.0, 1.0)
-    return np.sqrt(variance) * q * signs
-
-
-def _draw_input(net: Any, width: int, rng: np.random.Generator) -> FloatArray:
-    """Random direction with exactly the mean and second moment that the network expects."""
-    mean, second_moment = getattr(net, "input_mean", 0.0), net.input_second_moment
-    if getattr(net, "q", None) == "fixed_point":
-        q_star = float(net.propagate().q[0])
-        second_moment = max(0.0, q_star - net.sigma_b**2) / net.weight_variance
-    x = rng.standard_normal(width)
-    if mean:
-        x -= x.mean()
-    size = np.linalg.norm(x) or 1.0  # 0 for a width of 1 and a mean
-    return mean + np.sqrt(max(0.0, second_moment - mean**2) * width) * x / size
+        jacobian = run(net, x, sizes, rng, progress)[1]
+    values = np.linalg.svd(jacobian, compute_uv=False)
+    return np.concatenate([values, np.zeros(sizes[-1] - values.size)])
 
 
 def _check_seed(seed: Any) -> np.random.Generator:

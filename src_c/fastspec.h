@@ -37,10 +37,78 @@ enum {
 /* One sentence for a status code; never NULL. */
 const char *fspec_status_message(int status);
 
+/* ---- slope laws and chains ------------------------------------------------------------------ */
+enum { FSPEC_GAUSSIAN = 0, FSPEC_ORTHOGONAL = 1 };
+
+/* The law of d = phi'(h)^2 of a layer: immutable, shared by any number of layers and laws. It
+ * must outlive the laws made of it. */
+typedef struct fspec_slopes fspec_slopes;
+
+/* Finitely many values >= 0 with their probabilities > 0 (summing to 1 within 1e-9). */
+int fspec_slopes_discrete(size_t n, const double *values, const double *probabilities,
+                          fspec_slopes **slopes);
+
+/* A smooth law, described by its Gauss rule and by phi' on panels (fastspec.slopes makes both).
+ * h = mean + sqrt(q) z; on panel i, z = centre[i] + half[i] t, |t| <= 1, and phi' is the Chebyshev
+ * series coefficients[i * n_terms ... + n_terms - 1] in t (n_terms <= 24). The panels form n_covers
+ * covers of one range of z, cover after cover; joints[i] has bit 0 set where the left end of panel
+ * i is a mere joint (not a kink, not the end of the range), bit 1 for the right end. */
+typedef struct {
+    size_t count;               /* Gauss rule of the law of d > 0: values ascending, > 0 */
+    const double *value, *mass;
+    double zero;                /* P(d = 0) */
+    double mean, second;        /* E d, E d^2 */
+    double bottom, top;         /* of the support in d > 0 */
+    size_t n_atoms;             /* atoms d > 0; the panels leave them out, the rule has them */
+    const double *atom_value, *atom_mass;
+    size_t n_critical;          /* extrema > 0 of phi'^2 inside panels, ascending */
+    const double *critical;
+    size_t n_covers;
+    const size_t *cover_panels; /* number of panels of each cover */
+    size_t n_terms;
+    const double *centre, *half, *coefficients;
+    const int *joints;
+} fspec_smooth_slopes;
+
+int fspec_slopes_smooth(const fspec_smooth_slopes *law, fspec_slopes **slopes);
+void fspec_slopes_free(fspec_slopes *slopes);
+
+/* M(zeta) = E d/(zeta - d), M + P(d > 0) and dM/dzeta; on the real axis the limit from above where
+ * zeta_im = +0, from below where it is -0. Outputs are n complex numbers as (re, im) pairs. */
+void fspec_slopes_transform(const fspec_slopes *slopes, size_t n, const double *zeta_re,
+                            const double *zeta_im, double *m, double *excess, double *dm);
+
+/* What is known of a slope law: E d, E d^2, sup d, P(d > 0), P(d = 0), and the guard: the rule serves
+ * where |zeta - sup d| + |zeta| is at least that (0 for a discrete law). */
+void fspec_slopes_summary(const fspec_slopes *slopes, double summary[6]);
+
+/* One layer D W: N_in Var(W_ij) = weight_variance; widths relative to any common unit. */
+typedef struct {
+    const fspec_slopes *slopes;
+    double weight_variance;
+    int ensemble; /* FSPEC_GAUSSIAN or FSPEC_ORTHOGONAL */
+    double width_out, width_in;
+} fspec_layer;
+
+/* log S(m) and d log S/dm of a positive law of mean 1/S(0), at m in the closed lower half plane. */
+typedef void (*fspec_log_s_fn)(double m_re, double m_im, double log_s[2], double dlog_s[2],
+                               void *data);
+
+/* One factor of J: a plain layer (skip = 0, one layer), a residual block skip I + product of the
+ * layers (layers[0] next to the input), or a law given by its S-transform (log_s not NULL). A
+ * repeat that is not whole is the weight of a layer that stands for several similar ones. */
+typedef struct {
+    size_t n_layers;
+    const fspec_layer *layers;
+    double skip;
+    double repeat;
+    fspec_log_s_fn log_s;
+    void *data;
+    double log_mean; /* of the log_s law */
+} fspec_block;
+
 /* ---- laws -------------------------------------------------------------------------------- */
 typedef struct fspec_law fspec_law;
-
-enum { FSPEC_GAUSSIAN = 0, FSPEC_ORTHOGONAL = 1 };
 
 /* Residual networks, depth -> infinity: z = a^(2L) ((1+m)/m) exp((c/a^2)(1+2m)).
  * c > 0 the effective cumulant, skip = a > 0, depth = L >= 0 (only a^(2L) depends on it). */
@@ -59,6 +127,17 @@ int fspec_law_bernoulli_limit(double variance, fspec_law **law);
 int fspec_law_plain_chain(double depth, double p, double q, double weight_variance, int ensemble,
                           fspec_law **law);
 
+/* The exact law of a chain of blocks, blocks[0] next to the input. It is that of the output side,
+ * N_L x N_L, N_L the width of the last block. error >= 0: what is known to be wrong with log z
+ * (slope laws that are themselves computed); it enters the error bounds. The chain is solved here,
+ * once: see fspec_law_mass_error. FSPEC_BAD_ARGUMENT: a variance, width, repeat or skip out of
+ * range, a plain block of several layers, a residual block of another width than N_L. */
+int fspec_law_chain(size_t n_blocks, const fspec_block *blocks, double error, fspec_law **law);
+
+/* |1 - (continuous mass found + atoms)|, the test that catches what else could go wrong in solving
+ * a chain: above 1e-10 the law is incomplete. 0 for the other laws. */
+double fspec_law_mass_error(const fspec_law *law);
+
 void fspec_law_free(fspec_law *law);
 
 /* ---- what is known in closed form ---------------------------------------------------------- */
@@ -68,6 +147,17 @@ int fspec_law_log_support(const fspec_law *law, double *low, double *high);
 
 /* The same in lambda, correctly rounded (low is 0 where its log is -inf). */
 int fspec_law_support(const fspec_law *law, double *low, double *high);
+
+/* The same as intervals, in increasing order: a law may have gaps. */
+int fspec_law_interval_count(const fspec_law *law);
+void fspec_law_interval(const fspec_law *law, int i, int variable, double *low, double *high);
+
+/* The cells of a chain's table, in increasing order: on [low, high] the density of log lambda is
+ * |log lambda - end|^power times a smooth function (power 1/2, -1/2 or 0). Quadrature over the
+ * law is Gauss quadrature over them. */
+size_t fspec_law_cell_count(const fspec_law *law);
+void fspec_law_cell(const fspec_law *law, size_t i, double *low, double *high, double *end,
+                    double *power);
 
 /* Number of atoms; location, its logarithm (-inf for an atom at 0) and mass of atom i < that
  * number, in increasing location. */
@@ -106,6 +196,11 @@ size_t fspec_law_density(const fspec_law *law, size_t n, const double *x, int va
 size_t fspec_law_solve(const fspec_law *law, size_t n, const double *x, int variable,
                        double *m_re, double *m_im, double *density, int *status,
                        double *residual, double *error_bound);
+
+/* The slow twin of fspec_law_solve for chains: every point walked to from z = infinity, using
+ * nothing that was solved before. */
+size_t fspec_law_walk(const fspec_law *law, size_t n, const double *x, int variable, double *m_re,
+                      double *m_im, double *density, int *status);
 
 /* Distribution function P(lambda' <= lambda) with atoms, and its complement (either or NULL). */
 size_t fspec_law_cdf(const fspec_law *law, size_t n, const double *x, int variable, double *cdf,

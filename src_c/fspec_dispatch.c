@@ -37,3 +37,9 @@ const fspec_kernels *fspec_kernels_best(void)
     }
     return &fspec_kernels_portable;
 }
+
+/* One state gains nothing from lanes. */
+fspec_chain_newton_fn fspec_chain_newton(size_t n)
+{
+    return n == 1 ? fspec_kernels_portable.chain : fspec_kernels_best()->chain;
+}

@@ -1,5 +1,6 @@
 /* Handles: making, freeing, and what is known without solving. */
 #include "fspec_law.h"
+#include "fspec_table.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -20,6 +21,7 @@ fspec_law *fspec_law_new(enum fspec_equation equation)
 void fspec_law_free(fspec_law *law)
 {
     if (!law) return;
+    fspec_table_free(law->table);
     free(law->nodes);
     free(law->index);
     free(law);
@@ -69,8 +71,20 @@ void fspec_law_add_atom(fspec_law *law, double log_location, double mass)
     law->atoms[law->n_atoms++] = (fspec_atom){log_location, exp(log_location), mass};
 }
 
+/* The hull of a chain's intervals. */
+static int chain_support(const fspec_law *law, int variable, double *low, double *high)
+{
+    double unused;
+    int count = fspec_law_interval_count(law);
+    if (count == 0) return 0;
+    fspec_law_interval(law, 0, variable, low, &unused);
+    fspec_law_interval(law, count - 1, variable, &unused, high);
+    return 1;
+}
+
 int fspec_law_log_support(const fspec_law *law, double *low, double *high)
 {
+    if (law->table) return chain_support(law, FSPEC_LOG_LAMBDA, low, high);
     if (law->equation == FSPEC_EQ_ATOMS) return 0;
     *low = law->bottom.log;
     *high = law->top.log;
@@ -79,26 +93,32 @@ int fspec_law_log_support(const fspec_law *law, double *low, double *high)
 
 int fspec_law_support(const fspec_law *law, double *low, double *high)
 {
+    if (law->table) return chain_support(law, FSPEC_LAMBDA, low, high);
     if (law->equation == FSPEC_EQ_ATOMS) return 0;
     *low = fspec_edge_lambda(&law->bottom);
     *high = fspec_edge_lambda(&law->top);
     return 1;
 }
 
-int fspec_law_atom_count(const fspec_law *law) { return law->n_atoms; }
+int fspec_law_atom_count(const fspec_law *law)
+{
+    return law->table ? fspec_table_atom_count(law->table) : law->n_atoms;
+}
 
 void fspec_law_atom(const fspec_law *law, int i, double *location, double *log_location,
                     double *mass)
 {
-    *location = law->atoms[i].location;
-    *log_location = law->atoms[i].log_location;
-    *mass = law->atoms[i].mass;
+    fspec_atom atom = law->table ? fspec_table_atom(law->table, i) : law->atoms[i];
+    *location = atom.location;
+    *log_location = atom.log_location;
+    *mass = atom.mass;
 }
 
 double fspec_law_continuous_mass(const fspec_law *law) { return law->continuous_mass; }
 
 double fspec_law_relative_variance(const fspec_law *law)
 {
+    if (law->table) return fspec_chain_relative_variance(law->table->chain);
     if (law->equation == FSPEC_EQ_RESNET) return law->alpha;
     if (law->equation == FSPEC_EQ_BERNOULLI) return law->kappa;
     double layer = law->slope_zero / law->slope_one;
@@ -107,6 +127,7 @@ double fspec_law_relative_variance(const fspec_law *law)
 
 double fspec_law_hard_exponent(const fspec_law *law)
 {
+    if (law->table) return law->table->hard_exponent;
     if (law->equation == FSPEC_EQ_PLAIN) return law->n;
     return law->equation == FSPEC_EQ_BERNOULLI ? INFINITY : 0.0;
 }

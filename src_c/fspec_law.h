@@ -15,14 +15,15 @@
 
 #include <stdint.h>
 
-#include "fastspec.h"
+#include "fspec_chain.h"
 
 enum fspec_equation {
     FSPEC_EQ_RESNET,    /* n1 = 0, n = k = 1, alpha > 0; symmetric about its log centre */
     FSPEC_EQ_PLAIN,     /* n1 in {0, 1}, n >= 2, k >= 1, alpha = 0 */
     FSPEC_EQ_BERNOULLI, /* n1 = n = 0, alpha = 1 */
     FSPEC_EQ_MARCHENKO, /* one Gaussian layer, quadratic */
-    FSPEC_EQ_ATOMS      /* no continuous part */
+    FSPEC_EQ_ATOMS,     /* no continuous part */
+    FSPEC_EQ_CHAIN      /* fspec_chain.h: everything is in the table */
 };
 
 /* A finite end of the support: lambda = (mantissa + mantissa_lo) 2^exponent and its log, each
@@ -68,6 +69,7 @@ struct fspec_law {
     fspec_atom atoms[2];
 
     double depth, log_mean; /* log of the first moment */
+    struct fspec_table *table; /* of a chain, else NULL */
 
     /* starting guesses */
     double guess_g0, guess_g1, guess_length; /* resnet: closed form; length = half width in log */
@@ -124,7 +126,24 @@ typedef struct {
     size_t (*density)(const fspec_law *, size_t, const double *, int, double *);
     size_t (*solve)(const fspec_law *, size_t, const double *, int, fspec_solved);
     size_t (*plane)(const fspec_law *, size_t, const double *, const double *, fspec_solved);
+    fspec_chain_newton_fn chain;
 } fspec_kernels;
+
+/* fspec_law_chain.c: the queries of a chain */
+int fspec_table_atom_count(const struct fspec_table *table);
+fspec_atom fspec_table_atom(const struct fspec_table *table, int i);
+size_t fspec_chain_density(const fspec_law *law, size_t n, const double *x, int variable,
+                           double *density);
+size_t fspec_chain_tails(const fspec_law *law, size_t n, const double *x, int variable,
+                         double *cdf, double *ccdf);
+size_t fspec_chain_quantile(const fspec_law *law, size_t n, const double *p, int variable,
+                            double *x);
+size_t fspec_chain_solve(const fspec_law *law, size_t n, const double *x, int variable,
+                         fspec_solved out);
+size_t fspec_chain_walk(const fspec_law *law, size_t n, const double *x, int variable,
+                        fspec_solved out);
+size_t fspec_chain_plane(const fspec_law *law, size_t n, const double *x, const double *y,
+                         fspec_solved out);
 
 extern const fspec_kernels fspec_kernels_portable;
 enum { FSPEC_LEVELS = 4 };

@@ -5,6 +5,7 @@
 #include <math.h>
 
 #include "fspec_law.h"
+#include "fspec_table.h"
 
 /* term(i+1)/term(i) of the sum; term(0) = k in every case. */
 static double term_ratio(const fspec_law *law, double k, double i)
@@ -41,6 +42,7 @@ static double series(const fspec_law *law, unsigned k, double *exponent)
 double fspec_law_log_moment(const fspec_law *law, unsigned k)
 {
     if (k == 0) return 0.0;
+    if (law->table) return fspec_chain_log_moment(law->table->chain, k);
     double exponent, sum = series(law, k, &exponent);
     return log(sum) + exponent * 0.693147180559945309417 + k * law->log_mean;
 }
@@ -48,6 +50,7 @@ double fspec_law_log_moment(const fspec_law *law, unsigned k)
 double fspec_law_moment(const fspec_law *law, unsigned k)
 {
     if (k == 0) return 1.0;
+    if (law->table) return exp(fspec_chain_log_moment(law->table->chain, k));
     double exponent, sum = series(law, k, &exponent);
     long double log_power = (long double)k * law->log_mean + exponent * 0.693147180559945309417L;
     return (double)(sum * expl(log_power));

@@ -79,6 +79,7 @@ static size_t plane_block(const fspec_law *law, size_t n, const double *log_abs,
 size_t fspec_law_density(const fspec_law *law, size_t n, const double *x, int variable,
                          double *density)
 {
+    if (law->table) return fspec_chain_density(law, n, x, variable, density);
     if (has_lane_kernel(law)) return fspec_kernels_best()->density(law, n, x, variable, density);
     double m_re, m_im, one, residual, bound;
     int status;
@@ -184,6 +185,7 @@ static size_t plane_point(const fspec_law *law, double x, double y, size_t i, fs
 static size_t solve_plane(const fspec_law *law, size_t n, const double *x, const double *y,
                           fspec_solved out)
 {
+    if (law->table) return fspec_chain_plane(law, n, x, y, out);
     double log_abs[BLOCK], arg[BLOCK];
     size_t failures = 0, off_axis = 0;
     for (size_t i = 0; i < n; i++) off_axis += y[i] != 0.0 && isfinite(x[i]) && isfinite(y[i]);
@@ -224,7 +226,7 @@ size_t fspec_law_green(const fspec_law *law, size_t n, const double *z_re, const
             double complex g = (one[j] + I * m_imag) / (x + I * y);
             if (isinf(x) || isinf(y)) g = 0.0;
             if (x == 0.0 && y == 0.0) {
-                g = green_at_zero(law);
+                g = law->table ? NAN : green_at_zero(law);
                 if (isnan(creal(g)) && g_re) {
                     st[j] = FSPEC_SINGULAR;
                     failures++;
@@ -279,8 +281,9 @@ size_t fspec_law_solve(const fspec_law *law, size_t n, const double *x, int vari
         int st[BLOCK];
         size_t count = n - i < BLOCK ? n - i : BLOCK;
         fspec_solved out = {re, im, one, rho, res, err, st};
-        failures += solve_block(law, count, x + i, variable, out);
-        if (m_re || m_im) failures += fill_outside(law, count, x + i, variable, out);
+        if (law->table) failures += fspec_chain_solve(law, count, x + i, variable, out);
+        else failures += solve_block(law, count, x + i, variable, out);
+        if (!law->table && (m_re || m_im)) failures += fill_outside(law, count, x + i, variable, out);
         for (size_t j = 0; j < count; j++) {
             if (m_re) m_re[i + j] = re[j];
             if (m_im) m_im[i + j] = im[j];
@@ -289,6 +292,25 @@ size_t fspec_law_solve(const fspec_law *law, size_t n, const double *x, int vari
             if (residual) residual[i + j] = res[j];
             if (error_bound) error_bound[i + j] = err[j];
         }
+    }
+    return failures;
+}
+
+size_t fspec_law_walk(const fspec_law *law, size_t n, const double *x, int variable, double *m_re,
+                      double *m_im, double *density, int *status)
+{
+    if (!law->table)
+        return fspec_law_solve(law, n, x, variable, m_re, m_im, density, status, NULL, NULL);
+    size_t failures = 0;
+    for (size_t i = 0; i < n; i++) {
+        double re, im, one, rho, res, err;
+        int st;
+        failures += fspec_chain_walk(law, 1, x + i, variable,
+                                     (fspec_solved){&re, &im, &one, &rho, &res, &err, &st});
+        if (m_re) m_re[i] = re;
+        if (m_im) m_im[i] = im;
+        if (density) density[i] = st == FSPEC_OK ? rho : NAN;
+        if (status) status[i] = st;
     }
     return failures;
 }

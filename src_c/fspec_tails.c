@@ -104,6 +104,7 @@ static fspec_tails continuous_tails(const fspec_law *law, double x, int variable
 size_t fspec_law_cdf(const fspec_law *law, size_t n, const double *x, int variable, double *cdf,
                      double *ccdf)
 {
+    if (law->table) return fspec_chain_tails(law, n, x, variable, cdf, ccdf);
     size_t failures = 0;
     for (size_t i = 0; i < n; i++) {
         fspec_tails tails = continuous_tails(law, x[i], variable);
@@ -215,6 +216,7 @@ static double continuous_quantile(const fspec_law *law, double below, double abo
 size_t fspec_law_quantile(const fspec_law *law, size_t n, const double *p, int variable,
                           double *x)
 {
+    if (law->table) return fspec_chain_quantile(law, n, p, variable, x);
     size_t failures = 0;
     for (size_t i = 0; i < n; i++) {
         double below = p[i], above = 1.0 - p[i];

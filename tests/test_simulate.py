@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import fastspec as fs
-from fastspec import simulate
+from fastspec import _forward
 from fastspec._variables import EIGENVALUE
 from fastspec.simulate import (
     jacobian_singular_values,
@@ -135,10 +135,10 @@ def test_jacobian_equals_finite_differences_of_the_forward_pass(weights, skip):
     x = np.linspace(-1.0, 1.5, width)
 
     def output(point):
-        return simulate._run(net, point, np.random.default_rng(6))[0]
+        return _forward.run(net, point, [width] * 5, np.random.default_rng(6))[0]
 
     columns = [(output(x + step * e) - output(x - step * e)) / (2 * step) for e in np.eye(width)]
-    jacobian = simulate._run(net, x, np.random.default_rng(6))[1]
+    jacobian = _forward.run(net, x, [width] * 5, np.random.default_rng(6))[1]
     # Central differences: error of order step^2 = 1e-8.
     np.testing.assert_allclose(jacobian, np.array(columns).T, atol=1e-7)
     s = jacobian_singular_values(net, width, seed=6, input=x)
@@ -147,14 +147,14 @@ def test_jacobian_equals_finite_differences_of_the_forward_pass(weights, skip):
 
 def test_biases_have_variance_sigma_b_squared():
     net = make_net(LINEAR, 1, 1.0, sigma_b=0.3)
-    biases = simulate._run(net, np.zeros(2000), np.random.default_rng(12))[0]
+    biases = _forward.run(net, np.zeros(2000), [2000] * 2, np.random.default_rng(12))[0]
     assert abs(np.mean(biases**2) / 0.09 - 1.0) < 5.0 * np.sqrt(2.0 / 2000)
 
 
 def test_orthogonal_weights_are_haar():
     # E tr Q = 0; LAPACK's Q without the sign correction has a trace far from 0 in the mean.
     rng = np.random.default_rng(7)
-    traces = [np.trace(simulate._draw_weight("orthogonal", 4.0, 3, rng)) / 2 for _ in range(3000)]
+    traces = [np.trace(_forward.draw_weight("orthogonal", 4.0, 3, 3, rng)) / 2 for _ in range(3000)]
     assert abs(np.mean(traces)) < 5.0 / np.sqrt(3000)  # E (tr Q)^2 = 1
     assert abs(np.mean(np.square(traces)) - 1.0) < 5.0 * np.sqrt(2.0 / 3000)
 
@@ -170,20 +170,20 @@ def test_same_seed_same_network_and_generator_is_advanced():
 
 
 def test_default_input_has_the_second_moment_of_the_network():
-    x = simulate._draw_input(make_net(TANH, 1, 1.0, input_second_moment=2.5), 30, _rng())
+    x = _forward.draw_input(make_net(TANH, 1, 1.0, input_second_moment=2.5), 30, _rng())
     np.testing.assert_allclose(np.mean(x**2), 2.5, rtol=1e-14)
 
 
 def test_default_input_has_the_mean_of_the_network():
     net = make_net(TANH, 1, 1.0, input_second_moment=2.5, input_mean=-1.2)
-    x = simulate._draw_input(net, 30, _rng())
+    x = _forward.draw_input(net, 30, _rng())
     np.testing.assert_allclose([x.mean(), np.mean(x**2)], [-1.2, 2.5], rtol=1e-14)
 
 
 def test_fixed_point_input_puts_the_first_layer_at_q_star():
     net = make_net(TANH, 1, 1.5, sigma_b=0.3, q="fixed_point")
     net.propagate = lambda: SimpleNamespace(q=np.array([0.7]))
-    x = simulate._draw_input(net, 30, _rng())
+    x = _forward.draw_input(net, 30, _rng())
     np.testing.assert_allclose(1.5 * np.mean(x**2) + 0.3**2, 0.7, rtol=1e-14)
 
 

@@ -65,6 +65,11 @@ def load_chain_laws():
     return json.loads((HERE / "chain_laws.json").read_text(encoding="ascii"))
 
 
+def load_own_chain_laws():
+    """Records of chain_laws_own.json (blocks, points, m, edges, atoms), numbers as strings."""
+    return json.loads((HERE / "chain_laws_own.json").read_text(encoding="ascii"))
+
+
 def law_name(law):
     """Short name of a law, for test ids."""
     values = (f"{key}={value:g}" for key, value in law["parameters"].items()

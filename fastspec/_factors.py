@@ -1,0 +1,125 @@
+"""The distinct factors of a chain of blocks: what its law depends on, in the kernel's terms.
+
+The law of a product of free blocks does not depend on their order; only the widths do. Once every
+layer knows its own, blocks with the same law are one factor that occurs several times.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from . import _checks
+from .activations import Activation
+from .blocks import Layer, Residual
+
+__all__ = ["Factor", "FactorLayer", "factors", "kernel_blocks"]
+
+
+class FactorLayer(NamedTuple):
+    """A layer D W that knows its number of inputs."""
+
+    activation: Activation
+    q: float
+    mean: float
+    weight_variance: float
+    weights: str
+    width_out: float
+    width_in: float
+
+
+class Factor(NamedTuple):
+    """A plain layer (skip 0) or a residual block, and how often it occurs.
+
+    The weight is not whole where the factor stands for several similar ones.
+    """
+
+    layers: tuple[FactorLayer, ...]
+    skip: float
+    weight: float
+
+
+def factors(blocks: Sequence[Layer | Residual], input_width: float = 1.0) -> list[Factor]:
+    """The distinct factors of the product of the blocks, ``blocks[0]`` next to the input.
+
+    They are in the order of their last occurrence, so that the last one has the output's width.
+
+    Raises
+    ------
+    ValueError
+        If there is no block, one is neither a Layer nor a Residual, or a residual block has
+        another width than its input.
+    """
+    weights: dict[tuple[tuple[FactorLayer, ...], float], float] = {}
+    for layers, skip, weight in _walk(_checked(blocks), input_width):
+        weights[layers, skip] = weights.pop((layers, skip), 0.0) + weight
+    return [Factor(*key, weight) for key, weight in weights.items()]
+
+
+def kernel_blocks(
+    chain: Sequence[Factor], known: dict[tuple[Activation, float, float], Any] | None = None
+) -> list[tuple[list[tuple[Any, float, bool, float, float]], float, float]]:
+    """(layers, skip, repeat) of each factor as the compiled chain takes them.
+
+    A layer is (slope law, weight_variance, orthogonal, width_out, width_in). Equal slope laws are
+    one object; ``known`` keeps them, by (activation, q, mean), for further calls.
+    """
+    from ._slope_rules import kernel_slopes
+
+    known = {} if known is None else known
+
+    def described(layer: FactorLayer) -> tuple[Any, float, bool, float, float]:
+        key = layer[:3]
+        if key not in known:
+            known[key] = kernel_slopes(*key)
+        return (known[key], layer.weight_variance, layer.weights == "orthogonal",
+                layer.width_out, layer.width_in)
+
+    return [([described(layer) for layer in layers], skip, weight)
+            for layers, skip, weight in chain]
+
+
+def _checked(blocks: Any) -> list[Layer | Residual]:
+    if not isinstance(blocks, Sequence) or isinstance(blocks, str) or not blocks:
+        raise ValueError("blocks must be a non-empty sequence of Layer and Residual, "
+                         f"got {blocks!r}")
+    for block in blocks:
+        if not isinstance(block, Layer | Residual):
+            raise ValueError(f"blocks must be Layer or Residual objects, got {block!r}")
+    return list(blocks)
+
+
+def _walk(blocks: list[Layer | Residual], input_width: float) -> Iterator[Factor]:
+    width = _checks.real("input_width", input_width, low=0.0, strict=True)
+    for number, block in enumerate(blocks, start=1):
+        if isinstance(block, Residual):
+            if block.width != width:
+                raise ValueError(f"block {number} is residual and must have the width of its "
+                                 f"input, {width:g}; its layers have width {block.width:g}")
+            yield Factor(_branch(block), abs(block.skip), block.repeat)
+            continue
+        yield Factor((_factor_layer(block, width),), 0.0, 1)
+        if block.repeat > 1:
+            yield Factor((_factor_layer(block, block.width),), 0.0, block.repeat - 1)
+        width = block.width
+
+
+def _factor_layer(layer: Layer, width_in: float) -> FactorLayer:
+    """With q = 1 and mean 0 where the slope law does not depend on them."""
+    q, mean = layer.q, layer.mean
+    if layer.activation.slopes is not None and not layer.activation.kinks:
+        q, mean = 1.0, 0.0
+    elif layer.activation.slopes is not None and mean == 0.0 and not any(layer.activation.kinks):
+        q = 1.0
+    return FactorLayer(layer.activation, q, mean, layer.weight_variance, layer.weights,
+                       layer.width, width_in)
+
+
+def _branch(block: Residual) -> tuple[FactorLayer, ...]:
+    """Only the product of the weight variances matters: the first layer carries it."""
+    layers = [_factor_layer(layer, block.width)
+              for layer in block.layers for _ in range(layer.repeat)]
+    product = math.prod(layer.weight_variance for layer in layers)
+    return (layers[0]._replace(weight_variance=product),
+            *(layer._replace(weight_variance=1.0) for layer in layers[1:]))

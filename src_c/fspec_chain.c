@@ -1,0 +1,476 @@
+/* Chains: from blocks to the normalised equation, its atoms, and the test of its branch. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "fspec_chain.h"
+#include "fspec_series.h"
+
+/* ---- making ------------------------------------------------------------------------------- */
+
+static int layer_is_bad(const fspec_layer *layer)
+{
+    return !layer->slopes || !(layer->weight_variance > 0) || !isfinite(layer->weight_variance) ||
+           !(layer->width_out > 0) || !(layer->width_in > 0) || !(layer->slopes->mean > 0) ||
+           (layer->ensemble != FSPEC_GAUSSIAN && layer->ensemble != FSPEC_ORTHOGONAL);
+}
+
+static int block_is_bad(const fspec_block *block)
+{
+    if (!(block->repeat > 0) || !isfinite(block->repeat)) return 1;
+    if (block->log_s) return !isfinite(block->log_mean);
+    if (!(block->skip >= 0) || !isfinite(block->skip) || block->n_layers == 0) return 1;
+    if (block->skip == 0 && block->n_layers != 1) return 1;
+    for (size_t j = 0; j < block->n_layers; j++) {
+        const fspec_layer *layer = &block->layers[j];
+        if (layer_is_bad(layer)) return 1;
+        if (block->skip > 0 && layer->width_in != layer->width_out) return 1;
+    }
+    return 0;
+}
+
+static void add_term(fspec_chain *c, double rho, double n)
+{
+    for (size_t i = 0; i < c->n_terms; i++) {
+        if (fabs(c->terms[i].rho - rho) > 1e-14 * rho) continue;
+        c->terms[i].n += n;
+        return;
+    }
+    c->terms[c->n_terms++] = (fspec_chain_term){rho, n, 0.0};
+}
+
+/* Where the factor's products w d and w d^2 go: `pool` moves on. */
+static void add_factor(fspec_chain *c, const fspec_layer *layer, double **pool)
+{
+    const fspec_slopes *s = layer->slopes;
+    fspec_factor *f = &c->factors[c->n_factors++];
+    double *wd = *pool, *wd2 = *pool + s->count;
+    for (size_t k = 0; k < s->count; k++) {
+        wd[k] = s->mass[k] * s->value[k];
+        wd2[k] = wd[k] * s->value[k];
+    }
+    *pool += 2 * s->count;
+    *f = (fspec_factor){s, s->value, s->mass, wd, wd2, log(layer->weight_variance),
+                        layer->ensemble == FSPEC_GAUSSIAN};
+}
+
+/* D W with N_L / N_out = r: -log(S_D S_W mean) = T - log(1 + r m) + (log(1 + N_L m/N_in) if
+ * Gaussian; if orthogonal and tall, that less another log(1 + r m)). */
+static void add_plain(fspec_chain *c, const fspec_block *block, double width, double **pool)
+{
+    const fspec_layer *layer = block->layers;
+    fspec_chain_block *b = &c->blocks[c->n_blocks++];
+    double rho_out = width / layer->width_out, rho_in = width / layer->width_in;
+    int gaussian = layer->ensemble == FSPEC_GAUSSIAN;
+    int tall = !gaussian && layer->width_out > layer->width_in;
+    memset(b, 0, sizeof *b);
+    b->kind = FSPEC_PLAIN;
+    b->n = block->repeat;
+    b->r = rho_out;
+    b->first_factor = c->n_factors;
+    b->n_factors = 1;
+    b->first = c->size++;
+    add_factor(c, layer, pool);
+    b->log_mean = log(layer->weight_variance) + log(layer->slopes->mean) +
+                  (tall ? log(layer->width_in / layer->width_out) : 0.0);
+    add_term(c, rho_out, tall ? -2.0 * b->n : -b->n);
+    if (gaussian || tall) add_term(c, rho_in, b->n);
+    b->widening = fmax(0.0, layer->width_out - layer->width_in) / width;
+    double rank = fmin(layer->width_in, layer->width_out * layer->slopes->positive) / width;
+    if (rank < 1.0 - 1e-15) c->positive = fmin(c->positive, rank); /* else a sum's rounding */
+}
+
+static void add_residual(fspec_chain *c, const fspec_block *block, double **pool)
+{
+    fspec_chain_block *b = &c->blocks[c->n_blocks++];
+    memset(b, 0, sizeof *b);
+    b->kind = FSPEC_RESIDUAL;
+    b->n = block->repeat;
+    b->skip2 = block->skip * block->skip;
+    b->first_factor = c->n_factors;
+    b->n_factors = block->n_layers;
+    b->first = c->size;
+    c->size += 4 + block->n_layers;
+    double kappa = 1.0, variance = 1.0, gaussians = 0.0;
+    for (size_t j = 0; j < block->n_layers; j++) {
+        const fspec_layer *layer = &block->layers[j];
+        add_factor(c, layer, pool);
+        gaussians += layer->ensemble == FSPEC_GAUSSIAN;
+        variance *= layer->weight_variance;
+        kappa *= layer->weight_variance * layer->slopes->mean;
+    }
+    b->power = 1.0 + (double)block->n_layers - gaussians;
+    b->scale = variance / b->skip2;
+    b->log_norm = log1p(kappa / b->skip2);
+    b->log_mean = log(b->skip2) + b->log_norm;
+}
+
+static void add_given(fspec_chain *c, const fspec_block *block)
+{
+    fspec_chain_block *b = &c->blocks[c->n_blocks++];
+    memset(b, 0, sizeof *b);
+    b->kind = FSPEC_GIVEN;
+    b->n = block->repeat;
+    b->log_mean = block->log_mean;
+    b->log_s = block->log_s;
+    b->data = block->data;
+    c->given = 1;
+}
+
+/* Distances of every block's own hard end from the chain's, once `positive` is known. */
+static void set_bounds(fspec_chain *c)
+{
+    for (size_t i = 0; i < c->n_blocks; i++) {
+        fspec_chain_block *b = &c->blocks[i];
+        if (b->kind != FSPEC_PLAIN) continue;
+        b->bound = c->factors[b->first_factor].slopes->positive / b->r - c->positive;
+        if (fabs(b->bound) < 4e-16) b->bound = 0.0;
+    }
+    size_t kept = 0;
+    for (size_t i = 0; i < c->n_terms; i++) {
+        fspec_chain_term t = c->terms[i];
+        if (t.n == 0.0) continue;
+        t.bound = 1.0 / t.rho - c->positive;
+        if (fabs(t.bound) < 4e-16) t.bound = 0.0;
+        c->terms[kept++] = t;
+    }
+    c->n_terms = kept;
+}
+
+/* ---- atoms: free products (spectral theory of free multiplicative convolution) -------------- */
+
+/* A point of one block's law that may carry an atom: `excess` is its mass, or the signed value
+ * of the rule that gives it (0: an inverse root). */
+typedef struct {
+    double log_location, excess;
+} fspec_mark;
+
+enum { MAX_MARKS = 64 };
+
+static int plain_marks(const fspec_chain *c, const fspec_chain_block *b, fspec_mark *marks)
+{
+    const fspec_factor *f = &c->factors[b->first_factor];
+    int count = 0;
+    if (f->gaussian) return 0;
+    for (size_t k = 0; k < f->slopes->n_atoms && count < MAX_MARKS; k++) {
+        marks[count++] = (fspec_mark){f->log_variance + log(f->slopes->atom_value[k]),
+                                      f->slopes->atom_mass[k]};
+    }
+    for (size_t k = 0; k < f->slopes->n_critical && count < MAX_MARKS; k++)
+        marks[count++] = (fspec_mark){f->log_variance + log(f->slopes->critical[k]), 0.0};
+    return count;
+}
+
+/* a I + X, symmetrised: +-a (1/2 each) meets an atom of X of mass w: at 0, |a|, 2(w + 1/2 - 1);
+ * at +-x (w/2 each), |a +- x|, w - 1. */
+static int residual_marks(const fspec_chain *c, const fspec_chain_block *b, fspec_mark *marks)
+{
+    const fspec_factor *f = &c->factors[b->first_factor];
+    double zero = 0.0;
+    for (size_t j = 0; j < b->n_factors; j++) zero = fmax(zero, f[j].slopes->zero);
+    int count = 0;
+    marks[count++] = (fspec_mark){log(b->skip2), 2.0 * zero - 1.0};
+    if (b->n_factors == 1 && !f->gaussian && f->slopes->n_atoms == 1 &&
+        f->slopes->atom_mass[0] == 1.0) {
+        double a = sqrt(b->skip2), x = sqrt(f->slopes->atom_value[0] * exp(f->log_variance));
+        marks[count++] = (fspec_mark){2.0 * log(a + x), 0.0};
+        marks[count++] = (fspec_mark){2.0 * log(fabs(a - x)), 0.0};
+    }
+    return count;
+}
+
+static int block_marks(const fspec_chain *c, const fspec_chain_block *b, fspec_mark *marks)
+{
+    if (b->kind == FSPEC_PLAIN) return plain_marks(c, b, marks);
+    return b->kind == FSPEC_RESIDUAL ? residual_marks(c, b, marks) : 0;
+}
+
+static int by_location(const void *a, const void *b)
+{
+    double x = ((const fspec_chain_atom *)a)->log_location;
+    double y = ((const fspec_chain_atom *)b)->log_location;
+    return (x > y) - (x < y);
+}
+
+/* The free product has an atom where one mark of every factor meets: its mass is that of the
+ * intersection of their eigenspaces in general position, in units of the output width. One unit
+ * of a block may take another mark than the heaviest; two may only where all is exactly critical
+ * (two marks of one law share its mass). */
+typedef struct {
+    const fspec_chain_block *block;
+    double shift, cost; /* change of log location and of mass */
+} fspec_switch;
+
+typedef struct {
+    double log_location, excess, noise;
+    size_t n_switches;
+    fspec_switch *switches;
+} fspec_meeting;
+
+static void keep_mark(fspec_chain *c, const fspec_meeting *at, double shift, double cost)
+{
+    double excess = at->excess - cost, place = at->log_location + shift;
+    if (excess < -at->noise || !isfinite(place)) return;
+    if (excess < at->noise) excess = 0.0;
+    for (size_t i = 0; i < c->n_atoms; i++)
+        if (fabs(c->atoms[i].log_location - place) <= at->noise) return;
+    c->atoms[c->n_atoms++] = (fspec_chain_atom){place, excess};
+}
+
+/* The heaviest mark of every block, and the switches to lighter ones; 0 if no atom is possible. */
+static int meet(const fspec_chain *c, fspec_meeting *at)
+{
+    fspec_mark marks[MAX_MARKS];
+    double units = 0.0;
+    at->excess = 1.0;
+    for (size_t i = 0; i < c->n_blocks; i++) {
+        const fspec_chain_block *b = &c->blocks[i];
+        int count = block_marks(c, b, marks), top = 0;
+        if (count == 0) return 0;
+        for (int k = 1; k < count; k++)
+            if (marks[k].excess > marks[top].excess) top = k;
+        double share = b->kind == FSPEC_PLAIN ? 1.0 / b->r : 1.0;
+        at->log_location += b->n * marks[top].log_location;
+        at->excess -= b->n * (share * (1.0 - marks[top].excess) + b->widening);
+        units += b->n;
+        for (int k = 0; k < count && b->n == floor(b->n); k++)
+            if (k != top)
+                at->switches[at->n_switches++] = (fspec_switch){
+                    b, marks[k].log_location - marks[top].log_location,
+                    share * (marks[top].excess - marks[k].excess)};
+    }
+    at->noise = 4e-16 * (2.0 + units);
+    return 1;
+}
+
+static int find_atoms(fspec_chain *c)
+{
+    size_t room = MAX_MARKS * c->n_blocks;
+    fspec_meeting at = {0.0, 0.0, 0.0, 0, malloc(room * sizeof(fspec_switch))};
+    c->atoms = malloc((2 + room * (room < 512 ? room : 1)) * sizeof *c->atoms);
+    if (!c->atoms || !at.switches) {
+        free(at.switches);
+        return FSPEC_NO_MEMORY;
+    }
+    if (c->positive < 1.0)
+        c->atoms[c->n_atoms++] = (fspec_chain_atom){-INFINITY, 1.0 - c->positive};
+    if (meet(c, &at)) {
+        keep_mark(c, &at, 0.0, 0.0);
+        for (size_t i = 0; i < at.n_switches; i++) {
+            const fspec_switch *one = &at.switches[i];
+            keep_mark(c, &at, one->shift, one->cost);
+            for (size_t k = room < 512 ? i : at.n_switches; k < at.n_switches; k++) {
+                const fspec_switch *two = &at.switches[k];
+                if (one->block != two->block || one->block->n >= 2.0)
+                    keep_mark(c, &at, one->shift + two->shift, one->cost + two->cost);
+            }
+        }
+    }
+    free(at.switches);
+    qsort(c->atoms, c->n_atoms, sizeof *c->atoms, by_location);
+    return FSPEC_OK;
+}
+
+/* ---- constructor -------------------------------------------------------------------------- */
+
+static int allocate(fspec_chain *c, size_t n_blocks, const fspec_block *blocks)
+{
+    size_t layers = 0, doubles = 0;
+    for (size_t i = 0; i < n_blocks; i++) {
+        if (blocks[i].log_s) continue;
+        layers += blocks[i].n_layers;
+        for (size_t j = 0; j < blocks[i].n_layers; j++)
+            doubles += 2 * blocks[i].layers[j].slopes->count;
+    }
+    c->blocks = calloc(n_blocks, sizeof *c->blocks);
+    c->factors = calloc(layers + 1, sizeof *c->factors);
+    c->terms = calloc(2 * n_blocks + 1, sizeof *c->terms);
+    c->pool = calloc(doubles + 1, sizeof *c->pool);
+    c->source = calloc(n_blocks, sizeof *c->source);
+    c->source_layers = calloc(layers + 1, sizeof *c->source_layers);
+    if (!c->blocks || !c->factors || !c->terms || !c->pool || !c->source || !c->source_layers)
+        return FSPEC_NO_MEMORY;
+    c->n_source = n_blocks;
+    fspec_layer *next = c->source_layers;
+    for (size_t i = 0; i < n_blocks; i++) {
+        c->source[i] = blocks[i];
+        if (blocks[i].log_s) continue;
+        memcpy(next, blocks[i].layers, blocks[i].n_layers * sizeof *next);
+        c->source[i].layers = next;
+        next += blocks[i].n_layers;
+    }
+    return FSPEC_OK;
+}
+
+/* The width of the output, to which the law belongs. */
+static double output_width(size_t n_blocks, const fspec_block *blocks)
+{
+    double width = 1.0;
+    for (size_t i = 0; i < n_blocks; i++)
+        if (!blocks[i].log_s) width = blocks[i].layers->width_out;
+    return width;
+}
+
+int fspec_chain_new(size_t n_blocks, const fspec_block *blocks, double error, fspec_chain **out)
+{
+    *out = NULL;
+    if (n_blocks == 0 || !(error >= 0)) return FSPEC_BAD_ARGUMENT;
+    for (size_t i = 0; i < n_blocks; i++)
+        if (block_is_bad(&blocks[i])) return FSPEC_BAD_ARGUMENT;
+    double width = output_width(n_blocks, blocks);
+    for (size_t i = 0; i < n_blocks; i++)
+        if (!blocks[i].log_s && blocks[i].skip > 0 && blocks[i].layers->width_out != width)
+            return FSPEC_BAD_ARGUMENT;
+    fspec_chain *c = calloc(1, sizeof *c);
+    if (!c) return FSPEC_NO_MEMORY;
+    int status = allocate(c, n_blocks, blocks);
+    c->size = 2;
+    c->positive = 1.0;
+    c->final_width = width;
+    c->error = error;
+    double *pool = c->pool;
+    for (size_t i = 0; i < n_blocks && status == FSPEC_OK; i++) {
+        if (blocks[i].log_s) add_given(c, &blocks[i]);
+        else if (blocks[i].skip == 0) add_plain(c, &blocks[i], width, &pool);
+        else add_residual(c, &blocks[i], &pool);
+        c->log_mean += c->blocks[i].n * c->blocks[i].log_mean;
+    }
+    if (status == FSPEC_OK) {
+        set_bounds(c);
+        status = find_atoms(c);
+    }
+    if (status != FSPEC_OK) {
+        fspec_chain_free(c);
+        return status;
+    }
+    *out = c;
+    return FSPEC_OK;
+}
+
+void fspec_chain_free(fspec_chain *chain)
+{
+    if (!chain) return;
+    free(chain->blocks);
+    free(chain->factors);
+    free(chain->terms);
+    free(chain->atoms);
+    free(chain->source);
+    free(chain->source_layers);
+    free(chain->pool);
+    free(chain);
+}
+
+/* ---- states ------------------------------------------------------------------------------- */
+
+void fspec_chain_reconcile(const fspec_chain *c, fspec_state *x)
+{
+    double complex one = x[1] + (1.0 - c->positive);
+    for (size_t i = 0; i < c->n_blocks; i++) {
+        const fspec_chain_block *b = &c->blocks[i];
+        if (b->kind != FSPEC_RESIDUAL) continue;
+        fspec_state *u = &x[b->first], *v = u + 1, *t = u + 2, *tau = u + 3;
+        double small[4] = {cabs(*u), cabs(*v), cabs(*t), cabs(*tau)};
+        int k = 0;
+        for (int j = 1; j < 4; j++)
+            if (small[j] < small[k]) k = j;
+        if (k == 0) *v = 1.0 + *u, *t = x[0] - *u, *tau = one - *u;
+        if (k == 1) *u = *v - 1.0, *t = one - *v, *tau = 1.0 + *t;
+        if (k == 2) *tau = 1.0 + *t, *u = x[0] - *t, *v = one - *t;
+        if (k == 3) *t = *tau - 1.0, *u = one - *tau, *v = 1.0 + *u;
+    }
+}
+
+/* Im a >= 0 up to rounding. */
+static int upper(double complex a) { return cimag(a) >= -1e-9 * cabs(a); }
+
+/* a I + X inside its block: w = sqrt(omega) in the first quadrant, G = (1+m)/w; omega_a =
+ * (1+t)/G and omega_X = (1+u)/G are subordinated, so in the upper half plane, and zeta lies in
+ * the half plane of omega_X^2. */
+static int check_residual(const fspec_chain_block *b, double complex one, const fspec_state *x)
+{
+    const fspec_state *u = &x[b->first];
+    double complex omega = b->skip2 * one * one / (u[2] * u[3]);
+    double complex w = csqrt(creal(omega) + I * fabs(cimag(omega)));
+    double complex omega_x = u[1] * w / one, omega_a = u[3] * w / one;
+    if (!upper(omega) || !upper(omega_a) || !upper(omega_x)) return 0;
+    double side = creal(omega_x) < 0 ? -1.0 : 1.0;
+    if (fabs(creal(omega_x)) < 1e-9 * cabs(omega_x)) return 1;
+    for (size_t j = 0; j < b->n_factors; j++) {
+        double complex zeta = u[4 + j];
+        if (!upper(creal(zeta) + I * side * cimag(zeta))) return 0;
+    }
+    return 1;
+}
+
+int fspec_chain_check(const fspec_chain *c, const fspec_state *x)
+{
+    for (size_t i = 0; i < c->size; i++)
+        if (!(cabs(x[i]) < 1e100 && cabs(x[i]) > 0)) return 0;
+    double complex m = x[0], one = x[1] + (1.0 - c->positive);
+    if (!upper(-m) || !upper(-x[1])) return 0;
+    for (size_t i = 0; i < c->n_blocks; i++) {
+        const fspec_chain_block *b = &c->blocks[i];
+        if (b->kind == FSPEC_PLAIN) {
+            double complex zeta = x[b->first];
+            int gaussian = c->factors[b->first_factor].gaussian;
+            if (!upper(zeta) || (gaussian && b->r == 1.0 && !upper(one * zeta))) return 0;
+        } else if (b->kind == FSPEC_RESIDUAL && !check_residual(b, one, x)) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+/* ---- moments -------------------------------------------------------------------------------- */
+
+double fspec_chain_log_moment(const fspec_chain *c, unsigned k)
+{
+    double *logs = malloc(k * sizeof *logs), value = NAN;
+    if (logs && !c->given &&
+        fspec_chain_log_moments(c->n_source, c->source, c->final_width, k, logs) == FSPEC_OK)
+        value = logs[k - 1];
+    free(logs);
+    return value;
+}
+
+/* One plain layer: second/mu_1^2 - 1, + N_out/N_in if Gaussian (seen from the output: r times);
+ * one branch: the same for its layers; a block a I + X: see residual_variance. Variances over
+ * mean^2 add (Ling & Qiu 2018, theorem 2). */
+static double layer_variance(const fspec_layer *layer)
+{
+    double mu = layer->slopes->mean, v = layer->slopes->second / (mu * mu) - 1.0;
+    double ratio = layer->width_out / layer->width_in;
+    if (layer->ensemble == FSPEC_GAUSSIAN) return v + ratio;
+    return ratio > 1.0 ? v + ratio - 1.0 : v;
+}
+
+/* mean a^2 + k, variance 2 a^2 k + k^2 (v + 1 - [J = 1 orthogonal ...]): with X X^T of mean k and
+ * variance k^2 v_X, Var = 2 a^2 k + k^2 v_X. */
+static double residual_variance(const fspec_block *block)
+{
+    double kappa = 1.0, v = 0.0, a2 = block->skip * block->skip;
+    for (size_t j = 0; j < block->n_layers; j++) {
+        kappa *= block->layers[j].weight_variance * block->layers[j].slopes->mean;
+        v += layer_variance(&block->layers[j]);
+    }
+    return (2.0 * a2 * kappa + kappa * kappa * v) / ((a2 + kappa) * (a2 + kappa));
+}
+
+double fspec_chain_relative_variance(const fspec_chain *c)
+{
+    double sum = 0.0;
+    for (size_t i = 0; i < c->n_source; i++) {
+        const fspec_block *b = &c->source[i];
+        if (b->log_s) {
+            /* S'(0)/S(0) = -variance/mean^2 */
+            double log_s[2], dlog_s[2];
+            b->log_s(0.0, 0.0, log_s, dlog_s, b->data);
+            sum -= b->repeat * dlog_s[0];
+        } else if (b->skip > 0) {
+            sum += b->repeat * residual_variance(b);
+        } else {
+            sum += b->repeat * layer_variance(b->layers) * c->final_width / b->layers->width_out;
+        }
+    }
+    return sum;
+}

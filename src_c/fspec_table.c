@@ -1,0 +1,544 @@
+/* Building the table of a chain: walk, then fit every piece. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "fspec_table.h"
+
+enum { TERMS = FSPEC_CELL_TERMS, MAX_DEPTH = 48, MAX_CELLS = 600 };
+
+static const double mass_complete = 1e-10;
+
+/* Nodes and matrices of the fit, made once per table. */
+typedef struct {
+    double node[TERMS];               /* Chebyshev points */
+    double to_powers[TERMS][TERMS];   /* Chebyshev coefficients -> powers of x */
+    double to_cheb[TERMS][TERMS];     /* values -> Chebyshev coefficients */
+    double gauss[TERMS], weight[TERMS]; /* Gauss-Legendre on [0, 1] */
+} fit_rule;
+
+typedef struct {
+    fspec_table *table;
+    const fspec_piece *piece;
+    fit_rule rule;
+    fspec_walker walker;
+    fspec_state *nodes;
+    double complex l[TERMS];
+    fspec_chain_result result[TERMS];
+} builder;
+
+/* ---- rules --------------------------------------------------------------------------------- */
+
+static void gauss_legendre(double *x, double *w)
+{
+    for (int i = 0; i < TERMS; i++) {
+        double t = cos(FSPEC_PI * (i + 0.75) / (TERMS + 0.5)), slope = 1.0;
+        for (int it = 0; it < 20; it++) {
+            double p0 = 1.0, p1 = t;
+            for (int k = 2; k <= TERMS; k++) {
+                double p2 = ((2 * k - 1) * t * p1 - (k - 1) * p0) / k;
+                p0 = p1;
+                p1 = p2;
+            }
+            slope = TERMS * (t * p1 - p0) / (t * t - 1.0);
+            double step = p1 / slope;
+            t -= step;
+            if (fabs(step) < 1e-16) break;
+        }
+        x[i] = 0.5 * (1.0 - t);
+        w[i] = 1.0 / ((1.0 - t * t) * slope * slope);
+    }
+}
+
+static void make_rule(fit_rule *r)
+{
+    memset(r->to_powers, 0, sizeof r->to_powers); /* column k: T_k in powers */
+    r->to_powers[0][0] = r->to_powers[1][1] = 1.0;
+    for (int k = 2; k < TERMS; k++)
+        for (int i = 0; i < TERMS; i++)
+            r->to_powers[i][k] = (i ? 2.0 * r->to_powers[i - 1][k - 1] : 0.0) -
+                                 r->to_powers[i][k - 2];
+    for (int j = 0; j < TERMS; j++) r->node[j] = cos(FSPEC_PI * (j + 0.5) / TERMS);
+    for (int k = 0; k < TERMS; k++)
+        for (int j = 0; j < TERMS; j++)
+            r->to_cheb[k][j] = (k ? 2.0 : 1.0) / TERMS * cos(FSPEC_PI * k * (j + 0.5) / TERMS);
+    gauss_legendre(r->gauss, r->weight);
+}
+
+static void apply(const double matrix[TERMS][TERMS], const double *in, double *out)
+{
+    for (int i = 0; i < TERMS; i++) {
+        out[i] = 0.0;
+        for (int j = 0; j < TERMS; j++) out[i] += matrix[i][j] * in[j];
+    }
+}
+
+static double polynomial(const double *c, double x)
+{
+    double sum = c[TERMS - 1];
+    for (int k = TERMS - 2; k >= 0; k--) sum = sum * x + c[k];
+    return sum;
+}
+
+/* ---- starting states ------------------------------------------------------------------------ */
+
+static int is_edge(const fspec_support *s, size_t i)
+{
+    return cimag(fspec_support_state(s, i)[0]) == 0.0;
+}
+
+/* From the state at a square-root edge: m - m_e = -i sqrt(2 delta/|K''|), K'' from the next
+ * state inside. */
+static void guess_from_edge(const fspec_support *s, size_t edge, size_t inside, double l,
+                            fspec_state *x)
+{
+    size_t size = s->chain->size;
+    const fspec_state *e = fspec_support_state(s, edge), *in = fspec_support_state(s, inside);
+    double share = fabs(l - s->l[edge]) / fabs(s->l[inside] - s->l[edge]);
+    double complex dm = (in[0] - e[0]) * sqrt(share);
+    if (share < 0.1) dm = -I * fabs(cimag(dm)); /* the leading order, exact at the edge */
+    for (size_t i = 0; i < size; i++) x[i] = e[i] + dm * (i < 2 ? 1.0 : e[size + i]);
+    fspec_chain_reconcile(s->chain, x);
+}
+
+/* Prediction from state i in log x. */
+static void guess_from_state(const fspec_support *s, size_t i, double l, fspec_state *x)
+{
+    size_t size = s->chain->size;
+    const fspec_state *a = fspec_support_state(s, i), *rate = a + size;
+    double complex step = (l - s->l[i]) / s->slopes[i];
+    double complex base = cabs(a[0]) < cabs(a[1]) ? a[0] : a[1];
+    double complex dm = base * (cexp(step / base) - 1.0);
+    x[0] = a[0] + dm;
+    x[1] = a[1] + dm;
+    for (size_t k = 2; k < size; k++) x[k] = a[k] * cexp(dm * rate[k] / a[k]);
+    fspec_chain_reconcile(s->chain, x);
+}
+
+/* The state of the piece nearest to l (its states descend). */
+static size_t nearest_state(const fspec_support *s, const fspec_piece *p, double l)
+{
+    size_t low = p->first, high = p->first + p->count - 1;
+    while (high - low > 1) {
+        size_t mid = (low + high) / 2;
+        if (s->l[mid] >= l) low = mid;
+        else high = mid;
+    }
+    return s->l[low] - l < l - s->l[high] ? low : high;
+}
+
+static size_t guess_in_piece(const fspec_support *s, const fspec_piece *p, double l,
+                             fspec_state *x)
+{
+    size_t first = p->first, last = p->first + p->count - 1, near = nearest_state(s, p, l);
+    if (is_edge(s, first) && (near == first || (near == first + 1 && l > s->l[near]))) {
+        guess_from_edge(s, first, first + 1, l, x);
+        return first + 1;
+    }
+    if (is_edge(s, last) && (near == last || (near == last - 1 && l < s->l[near]))) {
+        guess_from_edge(s, last, last - 1, l, x);
+        return last - 1;
+    }
+    guess_from_state(s, near, l, x);
+    return near;
+}
+
+void fspec_table_guess(const fspec_table *t, double l, fspec_state *x)
+{
+    const fspec_piece *p = t->support.pieces;
+    for (size_t i = 0; i + 1 < t->support.n_pieces && l < p->low; i++) p++;
+    guess_in_piece(&t->support, p, l, x);
+}
+
+/* ---- fitting -------------------------------------------------------------------------------- */
+
+/* Solves the nodes of a cell; those that Newton's method misses are walked to. */
+static int solve_nodes(builder *b)
+{
+    const fspec_support *s = &b->table->support;
+    const fspec_chain *c = s->chain;
+    size_t from[TERMS];
+    for (int j = 0; j < TERMS; j++)
+        from[j] = guess_in_piece(s, b->piece, creal(b->l[j]), b->nodes + j * c->size);
+    fspec_chain_newton(TERMS)(c, TERMS, b->l, FSPEC_FREE_M, b->nodes, NULL, b->result);
+    for (int j = 0; j < TERMS; j++) {
+        fspec_state *x = b->nodes + (size_t)j * c->size;
+        if (b->result[j].status == FSPEC_OK && fspec_chain_check(c, x) && cimag(x[0]) < 0)
+            continue;
+        const fspec_state *start = fspec_support_state(s, from[j]);
+        memcpy(b->walker.x, start, c->size * sizeof *start);
+        memcpy(b->walker.rates, start + c->size, c->size * sizeof *start);
+        b->walker.l = s->l[from[j]];
+        b->walker.slope = s->slopes[from[j]];
+        int status = fspec_walker_to_l(&b->walker, b->l[j]);
+        if (status != FSPEC_OK) return status;
+        memcpy(x, b->walker.x, c->size * sizeof *x);
+        b->result[j].slope = b->walker.slope;
+        b->result[j].step = 0.0;
+        if (!(cimag(x[0]) < 0)) return FSPEC_WRONG_BRANCH;
+    }
+    return FSPEC_OK;
+}
+
+/* delta^(k/2), or 1 + x, and the mass polynomial's values at the nodes. */
+static double weight_at(const fspec_cell *cell, double delta)
+{
+    return cell->half_k == 0.0 ? 1.0 : pow(delta, cell->half_k);
+}
+
+static double to_l(const fspec_cell *cell, double x) { return (x - cell->offset) / cell->slope; }
+
+static void fit_mass(const builder *b, fspec_cell *cell)
+{
+    double values[TERMS], cheb[TERMS];
+    double width = cell->high - cell->low;
+    for (int j = 0; j < TERMS; j++) {
+        double sum = 0.0, x = b->rule.node[j];
+        for (int g = 0; g < TERMS; g++) {
+            double v = b->rule.gauss[g];
+            if (cell->half_k == 0.0) /* R = (width/2) int_0^1 y(-1 + (1+x) v) dv */
+                sum += b->rule.weight[g] * exp(polynomial(cell->log_y, (1.0 + x) * v - 1.0));
+            else /* delta = delta_j v^2: R = 2 int_0^1 v^(k+1) e^P dv */
+                sum += b->rule.weight[g] * 2.0 * (cell->half_k > 0 ? v * v : 1.0) *
+                       exp(polynomial(cell->log_y, (1.0 + x) * v * v - 1.0));
+        }
+        values[j] = sum / FSPEC_PI * (cell->half_k == 0.0 ? 0.5 * width : 1.0);
+    }
+    apply(b->rule.to_cheb, values, cheb);
+    apply(b->rule.to_powers, cheb, cell->mass_of);
+    double whole = polynomial(cell->mass_of, 1.0);
+    cell->mass = whole * (cell->half_k == 0.0 ? 2.0 : pow(width, 1.0 + cell->half_k));
+}
+
+static void place_cell(fspec_cell *cell, const fspec_piece *p, double low, double high)
+{
+    memset(cell, 0, sizeof *cell);
+    cell->low = low;
+    cell->high = high;
+    cell->end = low;
+    cell->slope = 2.0 / (high - low);
+    if (high == p->high) {
+        cell->half_k = p->high_end == FSPEC_END_ROOT ? 0.5 : -0.5;
+        cell->end = high;
+        cell->from_high = 1;
+        cell->slope = -cell->slope;
+    } else if (low == p->low) {
+        cell->half_k = p->low_end == FSPEC_END_ROOT ? 0.5 : -0.5;
+    }
+    cell->offset = -1.0 - cell->slope * cell->end;
+}
+
+/* Fits the cell; *tail is the size of its last coefficients beyond what rounding explains. */
+static int fit_cell(builder *b, fspec_cell *cell, double *tail, double *range)
+{
+    double values[TERMS], cheb[TERMS], noise = 0.0, low = INFINITY, high = -INFINITY;
+    for (int j = 0; j < TERMS; j++) b->l[j] = to_l(cell, b->rule.node[j]);
+    int status = solve_nodes(b);
+    if (status != FSPEC_OK) return status;
+    for (int j = 0; j < TERMS; j++) {
+        double l = creal(b->l[j]), delta = fabs(l - cell->end);
+        const fspec_state *x = b->nodes + (size_t)j * b->table->chain->size;
+        double y = -cimag(x[0]);
+        values[j] = log(y / weight_at(cell, delta));
+        low = fmin(low, values[j]);
+        high = fmax(high, values[j]);
+        /* l is known to 2e-16 |l|, the equation to about as much */
+        double slip = fabs(cimag(1.0 / b->result[j].slope)) / y + 0.5 * fabs(cell->half_k) / delta;
+        noise = fmax(noise, 4e-16 * fmax(1.0, fabs(l)) * slip);
+        noise = fmax(noise, b->result[j].step * fmin(cabs(x[0]), cabs(x[1])) / y);
+    }
+    /* by way of the Chebyshev coefficients, which decay: from values to powers directly, rounding
+     * is amplified a thousandfold */
+    apply(b->rule.to_cheb, values, cheb);
+    apply(b->rule.to_powers, cheb, cell->log_y);
+    double last = fabs(cheb[TERMS - 1]) + fabs(cheb[TERMS - 2]) + fabs(cheb[TERMS - 3]);
+    *tail = last;
+    *range = high - low;
+    if (last < fmax(1e-13, 2.0 * noise)) *tail = 0.0;
+    return FSPEC_OK;
+}
+
+static int add_cell(fspec_table *t, const fspec_cell *cell)
+{
+    if (t->n_cells == t->room) {
+        size_t room = t->room ? 2 * t->room : 32;
+        fspec_cell *cells = realloc(t->cells, room * sizeof *cells);
+        if (!cells) return FSPEC_NO_MEMORY;
+        t->cells = cells;
+        t->room = room;
+    }
+    t->cells[t->n_cells++] = *cell;
+    return FSPEC_OK;
+}
+
+/* Where to split: near an end the cell shrinks towards it; a long tail splits near its top. */
+static double split_point(const fspec_cell *cell, const fspec_piece *p)
+{
+    double width = cell->high - cell->low;
+    if (cell->half_k != 0.0)
+        return cell->from_high ? cell->high - 0.3 * width : cell->low + 0.3 * width;
+    int tail = p->low_end == FSPEC_END_TAIL && width > 4.0;
+    return cell->high - (tail ? 0.25 : 0.5) * width;
+}
+
+/* Cells of [low, high], the upper ones first. A cell is taken when its polynomial is resolved, or
+ * when halving no longer helps: what is left then is rounding. */
+static int fit_range(builder *b, double low, double high, int depth, double parent)
+{
+    fspec_cell cell;
+    double tail, range;
+    place_cell(&cell, b->piece, low, high);
+    int status = fit_cell(b, &cell, &tail, &range);
+    if (status != FSPEC_OK) return status;
+    int stuck = depth > 8 && tail < 1e-8 && tail > 0.5 * parent;
+    if ((tail == 0.0 && range < 5.0) || stuck || depth == MAX_DEPTH) {
+        b->table->error = fmax(b->table->error, tail);
+        if (b->table->n_cells >= MAX_CELLS) return FSPEC_NOT_CONVERGED;
+        fit_mass(b, &cell);
+        return add_cell(b->table, &cell);
+    }
+    double mid = split_point(&cell, b->piece);
+    /* not rounding, and not smooth: the walk has missed a gap here */
+    if (!(mid > low && mid < high) || (depth > 24 && tail > 1e-6)) return FSPEC_WRONG_BRANCH;
+    status = fit_range(b, mid, high, depth + 1, tail == 0.0 ? INFINITY : tail);
+    return status != FSPEC_OK ? status
+                              : fit_range(b, low, mid, depth + 1, tail == 0.0 ? INFINITY : tail);
+}
+
+static int fit_piece(builder *b)
+{
+    const fspec_support *s = &b->table->support;
+    const fspec_piece *p = b->piece;
+    double low = p->low;
+    if (p->low_end == FSPEC_END_TAIL) {
+        size_t last = p->first + p->count - 1;
+        low = s->l[last];
+        b->table->tail_low = low;
+        b->table->tail_slope = cimag(1.0 / s->slopes[last]) /
+                               cimag(fspec_support_state(s, last)[0]);
+    }
+    double mid = low < p->high - 8.0 ? p->high - 2.0 : 0.5 * (low + p->high);
+    int status = fit_range(b, mid, p->high, 0, INFINITY);
+    return status != FSPEC_OK ? status : fit_range(b, low, mid, 0, INFINITY);
+}
+
+/* ---- putting together ------------------------------------------------------------------------ */
+
+static double atom_mass(const fspec_chain *c)
+{
+    double sum = 0.0;
+    for (size_t i = 0; i < c->n_atoms; i++) sum += c->atoms[i].mass;
+    return sum;
+}
+
+static double cell_mass(const fspec_table *t)
+{
+    double sum = 0.0;
+    for (size_t i = 0; i < t->n_cells; i++) sum += t->cells[i].mass;
+    if (t->tail_low > -INFINITY && t->n_cells) /* below the lowest cell */
+        sum += exp(polynomial(t->cells[t->n_cells - 1].log_y, -1.0)) / (FSPEC_PI * t->tail_slope);
+    return sum;
+}
+
+static void finish(fspec_table *t)
+{
+    for (size_t i = 0; 2 * i + 1 < t->n_cells; i++) {
+        fspec_cell swap = t->cells[i];
+        t->cells[i] = t->cells[t->n_cells - 1 - i];
+        t->cells[t->n_cells - 1 - i] = swap;
+    }
+    double below = 0.0, above = 0.0;
+    if (t->tail_low > -INFINITY && t->n_cells)
+        below = exp(polynomial(t->cells[0].log_y, -1.0)) / (FSPEC_PI * t->tail_slope);
+    for (size_t i = 0; i < t->n_cells; i++) {
+        t->cells[i].below = below;
+        below += t->cells[i].mass;
+    }
+    t->continuous_mass = below;
+    for (size_t i = t->n_cells; i-- > 0;) {
+        t->cells[i].above = above;
+        above += t->cells[i].mass;
+    }
+    if (t->n_cells == 0) return;
+    double high = t->cells[t->n_cells - 1].high;
+    t->bins_low = fmax(t->cells[0].low, high - 40.0);
+    t->bins_scale = FSPEC_CELL_BINS / (high - t->bins_low);
+    int cell = 0;
+    for (int k = 0; k < FSPEC_CELL_BINS; k++) {
+        double l = t->bins_low + k / t->bins_scale;
+        while (cell + 1 < (int)t->n_cells && t->cells[cell].high <= l) cell++;
+        t->bins[k] = cell;
+    }
+    t->hard_exponent = t->tail_low > -INFINITY ? 1.0 / t->tail_slope : 0.0;
+}
+
+static int solve_pieces(builder *b)
+{
+    fspec_table *t = b->table;
+    double atoms = atom_mass(t->chain);
+    fspec_walker walk;
+    int status = fspec_walker_init(&walk, t->chain), found = 1;
+    while (status == FSPEC_OK && found) {
+        t->mass_error = fabs(1.0 - atoms - cell_mass(t));
+        if (t->mass_error < mass_complete) break;
+        status = fspec_support_next(&t->support, &walk, &found);
+        if (status != FSPEC_OK || !found) break;
+        b->piece = &t->support.pieces[t->support.n_pieces - 1];
+        status = fit_piece(b);
+    }
+    t->mass_error = fabs(1.0 - atoms - cell_mass(t));
+    fspec_walker_free(&walk);
+    return status;
+}
+
+/* Walks and fits with steps of relative size `reach`, afresh. */
+static void attempt(builder *b, double reach)
+{
+    fspec_table *t = b->table;
+    fspec_support_free(&t->support);
+    fspec_support_init(&t->support, t->chain, reach);
+    t->n_cells = 0;
+    t->error = 0.0;
+    t->tail_low = -INFINITY;
+    t->status = solve_pieces(b);
+    if (t->mass_error < mass_complete) t->status = FSPEC_OK;
+    else if (t->status == FSPEC_OK) t->status = FSPEC_NOT_CONVERGED;
+}
+
+int fspec_table_new(fspec_chain *chain, fspec_table **out)
+{
+    fspec_table *t = calloc(1, sizeof *t);
+    builder *b = calloc(1, sizeof *b);
+    int status = t && b ? FSPEC_OK : FSPEC_NO_MEMORY;
+    if (status == FSPEC_OK) {
+        t->chain = chain;
+        b->table = t;
+        make_rule(&b->rule);
+        b->nodes = calloc(TERMS * chain->size, sizeof *b->nodes);
+        status = b->nodes ? fspec_walker_init(&b->walker, chain) : FSPEC_NO_MEMORY;
+    }
+    if (status == FSPEC_OK) {
+        /* a walk that steps over a narrow gap or piece shows in the mass: then shorter steps */
+        for (double reach = 0.3; reach > 0.02; reach *= 0.3) {
+            attempt(b, reach);
+            if (t->status == FSPEC_OK) break;
+        }
+        finish(t);
+    }
+    if (b) {
+        free(b->nodes);
+        fspec_walker_free(&b->walker);
+    }
+    free(b);
+    if (status != FSPEC_OK) {
+        free(t);
+        t = NULL;
+    }
+    *out = t;
+    return status;
+}
+
+void fspec_table_free(fspec_table *t)
+{
+    if (!t) return;
+    fspec_support_free(&t->support);
+    fspec_chain_free(t->chain);
+    free(t->cells);
+    free(t);
+}
+
+/* ---- one point --------------------------------------------------------------------------------- */
+
+long fspec_table_find(const fspec_table *t, double l)
+{
+    if (t->n_cells == 0 || l < t->cells[0].low) return t->tail_low > -INFINITY ? 0 : -1;
+    size_t i = 0, high = t->n_cells;
+    if (l >= t->bins_low) {
+        double bin = (l - t->bins_low) * t->bins_scale;
+        i = (size_t)t->bins[bin < FSPEC_CELL_BINS ? (int)bin : FSPEC_CELL_BINS - 1];
+        while (i < t->n_cells && l > t->cells[i].high) i++;
+    } else {
+        while (i < high) {
+            size_t mid = (i + high) / 2;
+            if (l > t->cells[mid].high) i = mid + 1;
+            else high = mid;
+        }
+    }
+    return i < t->n_cells && l >= t->cells[i].low ? (long)i : -1;
+}
+
+double fspec_table_y(const fspec_table *t, double l)
+{
+    long i = fspec_table_find(t, l);
+    if (i < 0) return 0.0;
+    const fspec_cell *c = &t->cells[i];
+    if (l < c->low) return exp(polynomial(c->log_y, -1.0) + t->tail_slope * (l - c->low));
+    return weight_at(c, fabs(l - c->end)) * exp(polynomial(c->log_y, c->slope * l + c->offset));
+}
+
+/* Mass between l and the cell's own end (low end, or the high one if from_high). */
+static double inner_mass(const fspec_cell *c, double l)
+{
+    double x = c->slope * l + c->offset;
+    double size = c->half_k == 0.0 ? 1.0 + x : pow(fabs(l - c->end), 1.0 + c->half_k);
+    return size * polynomial(c->mass_of, x);
+}
+
+void fspec_table_tails(const fspec_table *t, double l, double *below, double *above)
+{
+    long i = fspec_table_find(t, l);
+    if (i < 0) {
+        size_t k = 0;
+        while (k < t->n_cells && t->cells[k].high < l) k++;
+        *below = k < t->n_cells ? t->cells[k].below : t->continuous_mass;
+        *above = k < t->n_cells ? t->cells[k].above + t->cells[k].mass : 0.0;
+        return;
+    }
+    const fspec_cell *c = &t->cells[i];
+    if (l < c->low) {
+        *below = c->below * exp(t->tail_slope * (l - c->low));
+        *above = t->continuous_mass - *below;
+        return;
+    }
+    double part = inner_mass(c, l), rest = fmax(0.0, c->mass - part);
+    *below = c->below + (c->from_high ? rest : part);
+    *above = c->above + (c->from_high ? part : rest);
+}
+
+/* Bracketed Newton for inner_mass(l) = part. */
+static double invert_cell(const fspec_table *t, const fspec_cell *c, double part)
+{
+    double low = c->low, high = c->high, l = 0.5 * (low + high);
+    for (int i = 0; i < 80; i++) {
+        double miss = inner_mass(c, l) - part;
+        if (c->from_high) miss = -miss;
+        if (miss > 0) high = l;
+        else low = l;
+        double next = l - miss * FSPEC_PI / fspec_table_y(t, l);
+        if (!(next > low && next < high)) next = 0.5 * (low + high);
+        if (fabs(next - l) <= 2e-16 * fabs(l) || high - low <= 2e-16 * fabs(l)) return next;
+        l = next;
+    }
+    return l;
+}
+
+double fspec_table_quantile(const fspec_table *t, double below, double above)
+{
+    if (t->n_cells == 0) return NAN;
+    size_t low = 0, high = t->n_cells - 1;
+    int from_below = below <= above;
+    while (low < high) {
+        size_t mid = (low + high) / 2;
+        const fspec_cell *c = &t->cells[mid];
+        if (from_below ? below <= c->below + c->mass : above >= c->above) high = mid;
+        else low = mid + 1;
+    }
+    const fspec_cell *c = &t->cells[low];
+    if (below < c->below && t->tail_low > -INFINITY && low == 0)
+        return c->low + log(below / c->below) / t->tail_slope;
+    double part = from_below ? below - c->below : c->mass - (above - c->above);
+    part = fmin(fmax(part, 0.0), c->mass);
+    if (part == 0.0) return c->low;
+    if (c->from_high) part = from_below ? c->mass - part : fmax(0.0, above - c->above);
+    return invert_cell(t, c, part);
+}

@@ -24,6 +24,7 @@ from .laws import (
     SpectralLaw,
 )
 from .networks import FeedForward, ResNet
+from .products import DiscreteLaw, ImplicitLaw, MarchenkoPastur
 
 __version__ = "0.1.0"
 
@@ -33,9 +34,12 @@ __all__ = [
     "ChainLaw",
     "ConvergenceError",
     "ConvergenceWarning",
+    "DiscreteLaw",
     "FeedForward",
     "FussCatalan",
+    "ImplicitLaw",
     "Layer",
+    "MarchenkoPastur",
     "PlainChain",
     "RangeWarning",
     "ResNet",

@@ -61,7 +61,7 @@ cdef extern from "fastspec.h" nogil:
         size_t count
         const double *value
         const double *mass
-        double zero, mean, second, bottom, top
+        double zero, mean, second, bottom, top, resolved
         size_t n_atoms
         const double *atom_value
         const double *atom_mass
@@ -89,8 +89,12 @@ cdef extern from "fastspec.h" nogil:
         int ensemble
         double width_out, width_in
 
-    ctypedef void (*fspec_log_s_fn)(double m_re, double m_im, double *log_s, double *dlog_s,
-                                    void *data) noexcept nogil
+    ctypedef void (*fspec_log_s_fn)(double m_re, double m_im, double one_re, double *log_s,
+                                    double *dlog_s, void *data) noexcept nogil
+    void fspec_log_s_exponential(double m_re, double m_im, double one_re, double *log_s,
+                                 double *dlog_s, void *data) noexcept
+    void fspec_log_s_bernoulli(double m_re, double m_im, double one_re, double *log_s,
+                               double *dlog_s, void *data) noexcept
 
     ctypedef struct fspec_block:
         size_t n_layers
@@ -98,7 +102,8 @@ cdef extern from "fastspec.h" nogil:
         double skip, repeat
         fspec_log_s_fn log_s
         void *data
-        double log_mean
+        double log_mean, positive
+        int of_m_only
 
     int fspec_law_chain(size_t n_blocks, const fspec_block *blocks, double error,
                         fspec_law **law)

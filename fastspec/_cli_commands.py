@@ -22,30 +22,36 @@ _NOT_PARAMETERS = {
 
 @dataclass(frozen=True)
 class _Subject:
-    """A law, the network it belongs to if there is one, and which of its laws it is."""
+    """A law; for a network also the network and, with --limit, its law of infinite depth."""
 
     law: Any
-    net: Any
-    which: str  # "exact", "limit", or the name of the law
-    remark: str | None = None
+    which: str  # "exact", or the name of the law
+    net: Any = None
+    limit: Any = None
+
+    def laws(self) -> dict[str, Any]:
+        """The laws to show, by the prefix of their columns."""
+        return {"": self.law} | ({} if self.limit is None else {"limit_": self.limit})
 
 
 def density(args: argparse.Namespace) -> None:
     """``fastspec density``: pdf and cdf on a grid, as a table, CSV, JSON or picture."""
     axes = _new_axes() if args.plot else None
     subject = _subject(args)
-    law = subject.law.singular_values() if args.singular_values else subject.law
-    name = "s" if args.singular_values else "lambda"
-    grid = _grid(args, law)
-    columns = {name: grid, "pdf": law.pdf(grid), "cdf": law.cdf(grid)}
-    measured = _simulate(args, subject)
-    record = _record(args, subject) | {
-        "variable": name,
-        "support": law.support(),
-        "atoms": law.atoms,
-        **columns,
-        "simulation": _simulation_record(args, subject, measured),
+    laws = {
+        prefix: law.singular_values() if args.singular_values else law
+        for prefix, law in subject.laws().items()
     }
+    name = "s" if args.singular_values else "lambda"
+    grid = _grid(args, list(laws.values()))
+    columns = {name: grid}
+    for prefix, law in laws.items():
+        columns |= {f"{prefix}pdf": law.pdf(grid), f"{prefix}cdf": law.cdf(grid)}
+    measured = _simulate(args, subject)
+    record = _record(args, subject) | {"variable": name}
+    for prefix, law in laws.items():
+        record |= {f"{prefix}support": law.support(), f"{prefix}atoms": law.atoms}
+    record |= columns | {"simulation": _simulation_record(args, subject, measured)}
     write_results(args, columns, record)
     if axes is not None:
         _draw(axes, args, subject, measured)
@@ -55,19 +61,21 @@ def density(args: argparse.Namespace) -> None:
 def condition(args: argparse.Namespace) -> None:
     """``fastspec condition``: condition number, support, atoms and effective cumulant."""
     subject = _subject(args)
-    law = subject.law
-    record = _record(args, subject) | {
-        "condition_number": law.condition_number(coverage=args.coverage),
-        "coverage": args.coverage,
-        "support": law.support(),
-        "atoms": law.atoms,
-        "effective_cumulant": _effective_cumulant(subject.net),
-    }
+    record = _record(args, subject) | {"coverage": args.coverage}
+    for prefix, law in subject.laws().items():
+        record |= {
+            f"{prefix}condition_number": law.condition_number(coverage=args.coverage),
+            f"{prefix}support": law.support(),
+            f"{prefix}atoms": law.atoms,
+        }
+    record["effective_cumulant"] = _effective_cumulant(subject.net)
     if args.json is not None:
         write_json(args.json, record)
         return
-    for label, value in _condition_lines(record):
-        print(f"{label:<18}{value}")
+    lines = _condition_lines(record)
+    width = max(len(label) for label, _ in lines) + 2
+    for label, value in lines:
+        print(f"{label:<{width}}{value}")
 
 
 def propagate(args: argparse.Namespace) -> None:
@@ -80,18 +88,30 @@ def propagate(args: argparse.Namespace) -> None:
 
 
 def _condition_lines(record: dict[str, Any]) -> list[tuple[str, str]]:
-    intervals = [f"[{number(low)}, {number(high)}]" for low, high in record["support"]]
-    atoms = [f"{number(mass)} at {number(x)}" for x, mass in np.reshape(record["atoms"], (-1, 2))]
+    """What ``condition`` prints: each quantity of the law, that of the limit law below it."""
+    show: dict[str, Callable[[Any], str]] = {
+        "condition_number": number,
+        "support": _intervals_text,
+        "atoms": _atoms_text,
+    }
     lines = [
-        ("condition number", number(record["condition_number"])),
-        ("coverage", number(record["coverage"])),
-        ("support", ", ".join(intervals) or "none"),
-        ("atoms", ", ".join(atoms) or "none"),
-        ("law", record["law"]),
+        (key.replace("_", " "), text(record[key]))
+        for name, text in show.items()
+        for key in (name, f"limit_{name}")
+        if key in record
     ]
+    lines += [("coverage", number(record["coverage"])), ("law", record["law"])]
     if record["effective_cumulant"] is not None:
         lines.append(("cumulant c", number(record["effective_cumulant"])))
     return lines
+
+
+def _intervals_text(support: list[tuple[float, float]]) -> str:
+    return ", ".join(f"[{number(low)}, {number(high)}]" for low, high in support) or "none"
+
+
+def _atoms_text(atoms: Any) -> str:
+    return ", ".join(f"{number(mass)} at {number(x)}" for x, mass in atoms) or "none"
 
 
 def _effective_cumulant(net: Any) -> float | None:
@@ -100,12 +120,7 @@ def _effective_cumulant(net: Any) -> float | None:
 
 
 def _record(args: argparse.Namespace, subject: _Subject) -> dict[str, Any]:
-    return {
-        "target": args.target,
-        "parameters": _parameters(args),
-        "law": subject.which,
-        "note": subject.remark,
-    }
+    return {"target": args.target, "parameters": _parameters(args), "law": subject.which}
 
 
 def _parameters(args: argparse.Namespace) -> dict[str, Any]:
@@ -123,20 +138,10 @@ def _activation_text(activation: Any) -> str:
 
 def _subject(args: argparse.Namespace) -> _Subject:
     if args.target not in NETWORKS:
-        return _Subject(_named_law(args), None, args.target)
+        return _Subject(_named_law(args), args.target)
     net = _network(args)
-    if args.limit:
-        return _Subject(_checked(args, net.spectrum, limit=True), net, "limit")
-    try:
-        return _Subject(_checked(args, net.spectrum), net, "exact")
-    except NotImplementedError as error:
-        remark = f"this is the limit law of infinite depth: {error}"
-        try:
-            law = net.spectrum(limit=True)
-        except ValueError as limit_error:
-            raise UsageError(f"no law for this network: {error}; {limit_error}") from limit_error
-    note(remark)
-    return _Subject(law, net, "limit", remark)
+    limit = _checked(args, net.spectrum, limit=True) if args.limit else None
+    return _Subject(_checked(args, net.spectrum), "exact", net, limit)
 
 
 def _network(args: argparse.Namespace) -> Any:
@@ -151,10 +156,15 @@ def _network(args: argparse.Namespace) -> Any:
         "input_second_moment": args.input_second_moment,
     }
     if args.target == "resnet":
-        common |= {"skip": args.skip, "input_mean": args.input_mean}
+        common |= {
+            "skip": args.skip,
+            "input_mean": args.input_mean,
+            "batch_norm": args.batch_norm,
+            "branch_layers": args.branch_layers,
+        }
         return _checked(args, fs.ResNet, depth_scaled=not args.no_depth_scaling, **common)
     q = "fixed_point" if args.fixed_point else None
-    return _checked(args, fs.FeedForward, q=q, **common)
+    return _checked(args, fs.FeedForward, q=q, widths=args.widths, **common)
 
 
 def _named_law(args: argparse.Namespace) -> Any:
@@ -177,16 +187,16 @@ def _checked(args: argparse.Namespace, build: Callable[..., Any], *values: Any, 
         options = {*_parameters(args), "limit"}
         named = [word for word in re.findall(r"\w+", message) if word in options]
         option = f"argument --{named[0].replace('_', '-')}: " if named else ""
-        raise UsageError(option + message) from error
+        raise UsageError(option + message.removeprefix("limit=True ")) from error
 
 
-def _grid(args: argparse.Namespace, law: Any) -> np.ndarray:
-    """Grid points from ``--from`` to ``--to``, by default over the support and the atoms."""
+def _grid(args: argparse.Namespace, laws: list[Any]) -> np.ndarray:
+    """Grid points from ``--from`` to ``--to``, by default over the supports and the atoms."""
     from .plotting import law_range
 
-    low, high = law_range(law, args.axis)
-    low = low if args.start is None else args.start
-    high = high if args.stop is None else args.stop
+    lows, highs = zip(*(law_range(law, args.axis) for law in laws), strict=True)
+    low = min(lows) if args.start is None else args.start
+    high = max(highs) if args.stop is None else args.stop
     if args.axis == "log" and low == 0.0:
         raise UsageError("argument --from: must be > 0 on a logarithmic axis, got 0.0")
     if low > high or (low == high and args.points > 1):
@@ -216,14 +226,21 @@ def _simulation_record(
         return None
     from .simulate import ks_distance, split_outliers
 
-    distance = ks_distance(measured, subject.law)
+    distances = {
+        f"{prefix}ks_distance": ks_distance(measured, law)
+        for prefix, law in subject.laws().items()
+    }
     outliers = split_outliers(measured, subject.law)[1]
-    more = f", outliers {', '.join(map(number, outliers))}" if outliers.size else ""
-    note(f"simulated width {args.simulate}: KS distance {distance:.4g}{more}")
+    message = f"simulated width {args.simulate}: KS distance {distances['ks_distance']:.4g}"
+    if subject.limit is not None:
+        message += f" ({distances['limit_ks_distance']:.4g} from the limit law)"
+    if outliers.size:
+        message += f", outliers {', '.join(map(number, outliers))}"
+    note(message)
     return {
         "width": args.simulate,
         "seed": args.seed,
-        "ks_distance": distance,
+        **distances,
         "outlying_singular_values": outliers,
         "singular_values": measured,
     }
@@ -241,13 +258,16 @@ def _new_axes() -> Any:
 
 
 def _draw(axes: Any, args: argparse.Namespace, subject: _Subject, measured: Any) -> None:
-    from .plotting import plot_comparison, plot_law
+    from .plotting import LIMIT_STYLE, plot_comparison, plot_law
 
+    style: dict[str, Any] = {"axis": args.axis, "singular_values": args.singular_values}
+    label = f"depth {args.depth}" if subject.net else "law"
     if measured is None:
-        law = subject.law.singular_values() if args.singular_values else subject.law
-        plot_law(law, axes, axis=args.axis)
+        plot_law(subject.law, axes, label=label, **style)
     else:
-        plot_comparison(
-            measured, subject.law, axes, axis=args.axis, singular_values=args.singular_values
-        )
-    axes.set_title(f"{args.target}, {subject.which} law" if subject.net else args.target)
+        plot_comparison(measured, subject.law, axes, label=label, **style)
+    if subject.limit is not None:
+        axes.legend()  # which the next curve joins
+        plot_law(subject.limit, axes, label="limit of infinite depth", **LIMIT_STYLE, **style)
+    text = _activation_text(args.activation) if subject.net else ""
+    axes.set_title(f"{args.target}, {text}" if text else args.target)

@@ -19,7 +19,7 @@ _TARGET_HELP = {
     "smooth-limit": "limit law of orthogonal networks with smooth slopes",
 }
 _EXAMPLE = """example:
-  fastspec density resnet --depth 20 --activation tanh --sigma-w 0.4 --plot density.png
+  fastspec density resnet --depth 20 --activation tanh --sigma-w 0.4 --limit --plot density.png
   fastspec condition resnet-limit --c 0.125
 
 'fastspec COMMAND --help' lists the targets, 'fastspec COMMAND TARGET --help' the options."""
@@ -65,7 +65,9 @@ def build_parser(version: str, run: Mapping[str, Callable[[argparse.Namespace], 
             _target_options(sub, target)
             if target in NETWORKS and name != "propagate":
                 sub.add_argument(
-                    "--limit", action="store_true", help="take the limit law of infinite depth"
+                    "--limit",
+                    action="store_true",
+                    help="also give the limit law of infinite depth, beside the one at this depth",
                 )
             options(sub, target)
     return parser
@@ -125,14 +127,29 @@ def _network_options(parser: argparse.ArgumentParser, target: str) -> None:
     )
     if target == "feedforward":
         add("--fixed-point", action="store_true", help="every layer at the fixed point q*")
+        add(
+            "--widths",
+            type=widths,
+            metavar="N0,N1,...",
+            help="depth + 1 widths, input first, in any unit (all equal)",
+        )
         return
     add("--input-mean", type=finite, metavar="X", default=0.0, help="mean of the input (0)")
     add("--skip", type=nonzero, metavar="A", default=1.0, help="skip a, not 0 (1)")
     add(
         "--no-depth-scaling",
         action="store_true",
-        help="weight variance sigma_w^2 / N, not sigma_w^2 / (depth N)",
+        help="weight variance sigma_w^2 / N whatever the depth",
     )
+    add(
+        "--batch-norm",
+        nargs="?",
+        const=True,
+        type=pair,
+        metavar="GAMMA,BETA",
+        help="batch norm on every pre-activation (1,0 if no numbers are given)",
+    )
+    add("--branch-layers", type=whole, metavar="N", default=1, help="layers of a branch (1)")
 
 
 def _density_options(parser: argparse.ArgumentParser, target: str) -> None:
@@ -252,6 +269,26 @@ def non_negative(text: str) -> float:
 def fraction(text: str) -> float:
     """A number in (0, 1]."""
     return _real(text, "a number > 0 and <= 1", lambda value: 0 < value <= 1)
+
+
+def _numbers(text: str, allowed: str, accept: Callable[[int], bool]) -> tuple[float, ...]:
+    try:
+        values = tuple(float(item) for item in text.split(","))
+    except ValueError:
+        values = ()
+    if not (accept(len(values)) and all(map(math.isfinite, values))):
+        raise _bad(allowed, text)
+    return values
+
+
+def pair(text: str) -> tuple[float, ...]:
+    """Two numbers, GAMMA,BETA."""
+    return _numbers(text, "two numbers GAMMA,BETA", lambda count: count == 2)
+
+
+def widths(text: str) -> tuple[float, ...]:
+    """Numbers N0,N1,..."""
+    return _numbers(text, "numbers N0,N1,...", lambda count: count > 0)
 
 
 def activation(text: str) -> Any:

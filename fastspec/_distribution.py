@@ -278,6 +278,8 @@ class Distribution:
         name = self._variable.name
         if name == "lambda" or (name == "s" and k % 2 == 0):
             value = float(self._core.moment(k if name == "lambda" else k // 2))
+            if math.isnan(value):  # no series: S is a function that the user gave
+                return self._integral(k)
             if math.isinf(value):
                 warnings.warn(f"overflow in moment {k}", RuntimeWarning, stacklevel=2)
             return value
@@ -285,7 +287,9 @@ class Distribution:
 
     def log_moment(self, k: int) -> float:
         """log E lambda^k, k >= 0 a whole number, whatever the variable: never overflows."""
-        return float(self._core.log_moment(_power(k)))
+        k = _power(k)
+        value = float(self._core.log_moment(k))
+        return _log_moment_by_quadrature(self._core, k) if math.isnan(value) else value
 
     def _integral(self, k: int, centre: float = 0.0) -> float:
         """E (X - centre)^k by quadrature."""
@@ -324,6 +328,16 @@ class Distribution:
         from .plotting import plot_law
 
         return plot_law(self, ax, **kwargs)
+
+
+def _log_moment_by_quadrature(core: Any, k: int) -> float:
+    """log E lambda^k, relative to the largest lambda so that nothing overflows."""
+    atoms = [(log_place, mass) for _, log_place, mass in core.atoms()]
+    ends = core.support(_kernels.LOG_LAMBDA)
+    top = max([place for place, _ in atoms] + ([ends[1]] if ends else []))
+    discrete = math.fsum(mass * math.exp(k * (place - top)) for place, mass in atoms)
+    return k * top + math.log(
+        discrete + expect(core, lambda log_lam, _: np.exp(k * (log_lam - top))))
 
 
 def _power(k: Any) -> int:

@@ -62,7 +62,22 @@ def _over_cells(core: Any, cells: FloatArray, function: Integrand) -> float:
         core.density(np.ascontiguousarray(x), _kernels.LOG_LAMBDA, density)
         with np.errstate(over="ignore", under="ignore"):
             total += float(np.sum(measure * density * function(x, density)))
-    return total
+    return total + _below_cells(core, float(cells[0, 0]), function)
+
+
+def _below_cells(core: Any, low: float, function: Integrand) -> float:
+    """What a tail density ~ lambda^(1/E) of log lambda leaves below the lowest cell.
+
+    With v = exp((log lambda - low)/E) in (0, 1) it is E density(low) int function dv.
+    """
+    exponent = core.hard_exponent()
+    if not 0.0 < exponent < np.inf or core.support(_kernels.LOG_LAMBDA)[0] > -np.inf:
+        return 0.0
+    nodes, weights = np.polynomial.legendre.leggauss(_CELL_NODES)
+    v = 0.5 * (nodes + 1.0)
+    density = core.density_at(low, _kernels.LOG_LAMBDA) * v
+    return exponent * float(np.sum(0.5 * weights * density / v
+                                   * function(low + exponent * np.log(v), density)))
 
 
 def expect(core: Any, function: Integrand) -> float:
@@ -79,6 +94,10 @@ def expect(core: Any, function: Integrand) -> float:
     ends = core.support(_kernels.LOG_LAMBDA)
     if ends is None:
         return 0.0
+    if hasattr(core, "quadrature_nodes"):
+        log_lam, density, mass = core.quadrature_nodes()
+        with np.errstate(over="ignore", under="ignore"):
+            return float(np.sum(mass * function(log_lam, density)))
     cells = core.cells()
     if len(cells):
         return _over_cells(core, cells, function)

@@ -9,6 +9,8 @@ LAMBDA: int
 LOG_LAMBDA: int
 TOP_DISTANCE: int
 BAD_POINT: int
+LOG_S_EXPONENTIAL: int
+LOG_S_BERNOULLI: int
 
 def status_message(status: int) -> str: ...
 
@@ -53,7 +55,7 @@ class Slopes:
 
 def discrete_slopes(values: FloatArray, probabilities: FloatArray) -> Slopes: ...
 def smooth_slopes(
-    value: FloatArray, mass: FloatArray, summary: tuple[float, float, float, float, float],
+    value: FloatArray, mass: FloatArray, summary: tuple[float, ...],
     accuracy: float, atom_value: FloatArray, atom_mass: FloatArray, critical: FloatArray,
     cover_panels: NDArray[np.uintp], centre: FloatArray, half: FloatArray,
     coefficients: FloatArray, joints: NDArray[np.intc],

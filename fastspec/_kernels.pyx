@@ -9,6 +9,8 @@ LAMBDA = FSPEC_LAMBDA
 LOG_LAMBDA = FSPEC_LOG_LAMBDA
 TOP_DISTANCE = FSPEC_TOP_DISTANCE
 BAD_POINT = FSPEC_BAD_POINT
+LOG_S_EXPONENTIAL = <size_t>&fspec_log_s_exponential
+LOG_S_BERNOULLI = <size_t>&fspec_log_s_bernoulli
 
 
 def status_message(int status):
@@ -287,11 +289,12 @@ def smooth_slopes(const double[::1] value, const double[::1] mass, summary, doub
                   const double[::1] critical, const size_t[::1] cover_panels,
                   const double[::1] centre, const double[::1] half,
                   const double[:, ::1] coefficients, const int[::1] joints):
-    """Slopes of a smooth law; `summary` is P(d = 0), E d, E d^2, inf d > 0, sup d. The arrays are
+    """Slopes of a smooth law; `summary` is P(d = 0), E d, E d^2, inf d > 0, sup d and
+    the least |zeta| that the panels serve. The arrays are
     those of fspec_smooth_slopes, one row of `coefficients` per panel."""
     cdef fspec_smooth_slopes law
     cdef fspec_slopes *handle = NULL
-    law.zero, law.mean, law.second, law.bottom, law.top = summary
+    law.zero, law.mean, law.second, law.bottom, law.top, law.resolved = summary
     law.count, law.value, law.mass = value.shape[0], start(value), start(mass)
     law.n_atoms = atom_value.shape[0]
     law.atom_value, law.atom_mass = start(atom_value), start(atom_mass)
@@ -307,15 +310,17 @@ def smooth_slopes(const double[::1] value, const double[::1] mass, summary, doub
     return slopes
 
 
-cdef void python_log_s(double m_re, double m_im, double *log_s, double *dlog_s,
+cdef void python_log_s(double m_re, double m_im, double one_re, double *log_s, double *dlog_s,
                        void *data) noexcept with gil:
-    """A Python S-transform for the C library; an exception is kept and gives NaN."""
+    """A Python S-transform for the C library: NaN where it is not defined, and after any other
+    exception, which is kept."""
     function, derivative, failures = <object>data
     try:
         m = complex(m_re, m_im)
         value, slope = complex(function(m)), complex(derivative(m))
     except Exception as error:
-        failures.append(error)
+        if not isinstance(error, (ArithmeticError, ValueError)):
+            failures.append(error)
         value = slope = complex("nan")
     log_s[0], log_s[1] = value.real, value.imag
     dlog_s[0], dlog_s[1] = slope.real, slope.imag
@@ -338,8 +343,8 @@ def chain(list blocks, double error):
     """Law of a chain of blocks, each (layers, skip, repeat, given); error is that of log z.
 
     layers are tuples (Slopes, weight variance, orthogonal, width out, width in); given is None or
-    (log_s, dlog_s, log_mean) with Python callables, or with the address of one C function
-    (fspec_log_s_fn) as log_s.
+    (log_s, dlog_s, log_mean, positive, of_m_only): Python callables, or the address of one C
+    function (fspec_log_s_fn) as log_s and its array of data, or None, as dlog_s.
     """
     cdef size_t i, n = len(blocks), layer = 0
     cdef size_t total = sum(len(block[0]) for block in blocks)
@@ -350,6 +355,7 @@ def chain(list blocks, double error):
     cdef fspec_layer *rows = <fspec_layer *>&layer_view[0]
     cdef fspec_law *handle = NULL
     cdef int status
+    cdef double[::1] data
     keep, failures = [], []
     for i in range(n):
         layers, skip, repeat, given = blocks[i]
@@ -358,9 +364,14 @@ def chain(list blocks, double error):
         keep.append(fill_layers(layers, rows + layer))
         layer += len(layers)
         if given is not None:
-            function, derivative, out[i].log_mean = given
+            function, derivative, out[i].log_mean, out[i].positive, of_m_only = given
+            out[i].of_m_only = of_m_only
+            keep.append(given)
             if isinstance(function, int):
                 out[i].log_s = <fspec_log_s_fn><size_t>function
+                if derivative is not None:
+                    data = derivative
+                    out[i].data = <void *>&data[0]
             else:
                 triple = (function, derivative, failures)
                 keep.append(triple)

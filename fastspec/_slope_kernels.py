@@ -15,7 +15,7 @@ EPSILON = 2.0**-52
 def lanczos(nodes, masses, count):
     """Diagonal and off-diagonal of the Jacobi matrix of sum masses delta(nodes).
 
-    Lanczos' recurrence, every vector orthogonalised twice against all before it. Ends early where
+    Lanczos' recurrence, every vector orthogonalised again against all before it. Ends early where
     the law has fewer points than ``count`` to rounding.
     """
     size = nodes.size
@@ -29,14 +29,16 @@ def lanczos(nodes, masses, count):
             total += nodes[i] * basis[k, i] * basis[k, i]
         diagonal[k] = total
         for i in range(size):
-            vector[i] = nodes[i] * basis[k, i]
-        for _ in range(2):
-            for j in range(k, -1, -1):
-                overlap = 0.0
-                for i in range(size):
-                    overlap += basis[j, i] * vector[i]
-                for i in range(size):
-                    vector[i] -= overlap * basis[j, i]
+            vector[i] = (nodes[i] - total) * basis[k, i]
+        if k > 0:
+            for i in range(size):
+                vector[i] -= off[k - 1] * basis[k - 1, i]
+        for j in range(k, -1, -1):
+            overlap = 0.0
+            for i in range(size):
+                overlap += basis[j, i] * vector[i]
+            for i in range(size):
+                vector[i] -= overlap * basis[j, i]
         norm = 0.0
         for i in range(size):
             norm += vector[i] * vector[i]

@@ -26,7 +26,7 @@ _MIDDLES = (0.5, 0.42, 0.58)
 _TOLERANCE = 2e-15
 _SPREAD = 40.0              # of phi' on a panel: rounding is relative to its largest value
 _EPS = float(np.finfo(float).eps)
-_FLOOR = 1e-9               # of the typical slope: |zeta| > 1e-16 E d is resolved
+FLOOR = 1e-76               # of the typical slope: 1/phi'^4 stays in the doubles
 _RHO = 2.6                  # Bernstein ellipse of the 20-node rules (fspec_slopes.c)
 _MAX_LEVELS = 120
 _MAX_PANELS = 16384 * COVERS
@@ -102,46 +102,52 @@ def pieces(low: float, high: float, kinks_h: FloatArray, kinks_z: FloatArray, co
     return out
 
 
-def _laid(piece: Piece, scale: float, cover: int) -> list[tuple[float, ...]]:
+def _laid(piece: Piece, scale: float, cover: int) -> _Open:
     """First panels of a piece: at most 2 wide in z and about max(1, |h|) in h."""
     direction = 1.0 if piece.end > piece.start else -1.0
-    rows: list[tuple[float, ...]] = []
-    x, factor, joint = piece.start, _FIRST_WIDTHS[cover], piece.start_joint
-    while x != piece.end:
-        h = (piece.origin_h + scale * x) * direction
+    x, end, factor = piece.start * direction, piece.end * direction, _FIRST_WIDTHS[cover]
+    origin, ends = piece.origin_h * direction, [x]
+    while x != end:
+        h = origin + scale * x
         width = factor * min(_WIDTH, max(1.0, h if h > 0.0 else -0.5 * h) / scale)
-        last = (piece.end - x) * direction <= 1.25 * width
-        end = piece.end if last else x + direction * width
-        ends = ((x, joint), (end, piece.end_joint if last else True))
-        (low, joint_low), (high, joint_high) = sorted(ends)
-        rows.append((cover, piece.origin_h, piece.origin_z, low, high, joint_low, joint_high, 0))
-        x, factor, joint = end, 1.0, True
-    return rows
+        x = end if end - x <= 1.25 * width else x + width
+        ends.append(x)
+        factor = 1.0
+    places, joint = direction * np.array(ends), np.ones(len(ends))
+    joint[0], joint[-1] = piece.start_joint, piece.end_joint
+    if direction < 0.0:
+        places, joint = places[::-1], joint[::-1]
+    same = np.ones(len(ends) - 1)
+    return _Open(cover * same, piece.origin_h * same, piece.origin_z * same, places[:-1],
+                places[1:], joint[:-1], joint[1:], 0.0 * same)
+
+
+def _nodes(panels: _Open, scale: float) -> tuple[FloatArray, FloatArray]:
+    """x and h at the nodes of panels, one row each."""
+    centre, half = 0.5 * (panels.low + panels.high), 0.5 * (panels.high - panels.low)
+    x = centre[:, np.newaxis] + half[:, np.newaxis] * NODES
+    return x, panels.origin_h[:, np.newaxis] + scale * x
 
 
 def first_nodes(piece: Piece, scale: float, cover: int) -> tuple[FloatArray, FloatArray]:
-    """x and h at the nodes of the first panels of a piece."""
-    rows = np.array(_laid(piece, scale, cover), dtype=float)
-    low, high = rows[:, 3], rows[:, 4]
-    x = (0.5 * (low + high)[:, np.newaxis] + 0.5 * (high - low)[:, np.newaxis] * -NODES).ravel()
-    return x, piece.origin_h + scale * x
+    """x and h at the nodes of the first panels of a piece, ascending."""
+    x, h = _nodes(_laid(piece, scale, cover), scale)
+    return x[:, ::-1].ravel(), h[:, ::-1].ravel()
 
 
 def build(slope: Slope, scale: float, covers: list[list[Piece]]) -> Panels:
-    """Panels of the pieces of every cover."""
-    rows = [row for cover, parts in enumerate(covers) for piece in parts
-            for row in _laid(piece, scale, cover)]
-    now = _Open(*np.array(rows, dtype=float).T)
+    """Panels of the pieces of every cover; slopes below FLOOR times the typical one count as 0."""
+    laid = [_laid(piece, scale, cover) for cover, parts in enumerate(covers) for piece in parts]
+    now = _Open(*(np.concatenate(column) for column in zip(*laid, strict=True)))
     done: list[tuple[FloatArray, ...]] = []
     typical, total = 0.0, 0
     for level in range(_MAX_LEVELS):
-        centre, half = 0.5 * (now.low + now.high), 0.5 * (now.high - now.low)
-        x = centre[:, np.newaxis] + half[:, np.newaxis] * NODES
-        h = now.origin_h[:, np.newaxis] + scale * x
+        half = 0.5 * (now.high - now.low)
+        x, h = _nodes(now, scale)
         values = slope(h.ravel()).reshape(h.shape)
         if level == 0:
             typical = _typical_slope(values, now.origin_z[:, np.newaxis] + x)
-        resolved, simple, series, error = _judge(values, typical, h, scale * half)
+        resolved, simple, series, error = _judge(values, FLOOR * typical, h, scale * half)
         total += h.shape[0]
         stop = level == _MAX_LEVELS - 1 or total > _MAX_PANELS
         stop |= scale * half <= 64.0 * _EPS * np.abs(now.origin_h)
@@ -150,7 +156,7 @@ def build(slope: Slope, scale: float, covers: list[list[Piece]]) -> Panels:
         series[rough, 2:] = 0.0
         settled = stop | (resolved & (simple | (now.extra >= _EXTRA_LEVELS)))
         done.append(tuple(column[settled] for column in (
-            now.cover, now.origin_z + centre, half, series,
+            now.cover, now.origin_z + 0.5 * (now.low + now.high), half, series,
             now.joint_low + 2.0 * now.joint_high, error)))
         if np.all(settled):
             break
@@ -187,14 +193,14 @@ def _typical_slope(values: FloatArray, z: FloatArray) -> float:
     return float(np.sqrt(np.sum(weight * values**2) / np.sum(weight)))
 
 
-def _judge(values: FloatArray, typical: float, h: FloatArray, half: FloatArray) -> tuple[
+def _judge(values: FloatArray, faintest: float, h: FloatArray, half: FloatArray) -> tuple[
         NDArray[np.bool_], NDArray[np.bool_], FloatArray, FloatArray]:
     """(resolved, simple enough, series without its noise, error) of each panel; half is in h."""
     series = values @ _TO_SERIES
     largest = np.max(np.abs(values), axis=1)
     steepness = np.abs(series @ SLOPES_AT_PLACES)
     local = np.abs(series @ SERIES_AT_PLACES) + steepness
-    least = np.maximum(np.min(local, axis=1), _FLOOR * typical)
+    least = np.maximum(np.min(local, axis=1), faintest)
     # phi' is rounded, and so is its argument.
     rounding = _EPS * (
         largest + 0.25 * np.max(np.abs(h), axis=1) / half * np.max(steepness, axis=1))
@@ -202,13 +208,13 @@ def _judge(values: FloatArray, typical: float, h: FloatArray, half: FloatArray) 
     resolved = tail <= np.maximum(_TOLERANCE * least, 2.0 * rounding)
     resolved &= largest <= _SPREAD * least
     noise = np.clip(3.0 * tail, 0.5 * _EPS * largest, _EPS * largest)
-    faint = largest <= _FLOOR * typical
-    noise[faint] = np.maximum(noise[faint], 1e-11 * _FLOOR * typical)   # not felt in d/zeta
+    faint = largest <= faintest
+    noise[faint] = np.maximum(noise[faint], 1e-11 * faintest)   # not felt in d/zeta
     signal = np.abs(series) > noise[:, np.newaxis]
     series[np.logical_or.accumulate(signal[:, ::-1], axis=1)[:, ::-1] == 0] = 0.0
     size = np.abs(series) * _ON_ELLIPSE
     rest = np.sum(size[:, 3:], axis=1)
-    simple = rest <= np.maximum(0.5 * np.maximum(size[:, 1], size[:, 2]), _FLOOR * typical)
+    simple = rest <= np.maximum(0.5 * np.maximum(size[:, 1], size[:, 2]), faintest)
     return resolved, simple, series, tail / np.maximum(largest, 1e-300)
 
 

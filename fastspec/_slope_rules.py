@@ -24,7 +24,7 @@ FloatArray = NDArray[np.float64]
 _CORE = 9.5                 # P(|z| > 9.5) = 2e-21
 _REACH = 37.5               # exp(-z^2 / 2) is a normal double
 _NEGLIGIBLE = 1e-20
-_SMALL_ZETA = 1e-13         # beside d: M + P(d > 0) keeps its digits down to there
+_SMALL_ZETA = 1e-36         # beside d: M + P(d > 0) keeps its digits down to there
 _RULE_SIZES = (8, 12, 16, 24, 32)
 _GUARD_EXCESS = 0.02        # how near the top a rule should serve, beside the top
 _GUARD_ERROR = 41.4         # -log of a rule's error on its guard ellipse (fspec_slopes.c)
@@ -168,7 +168,8 @@ def _assembled(activation: Activation, panels: Panels, atoms: dict[float, float]
                          "or phi' is too rough there to tell")
     value, weight = _gauss_rule(d / top, mass, size)
     return _kernels.smooth_slopes(
-        value * top, weight, (zero, first, float(mass @ d**2), bottom, top), max(1e-15, error),
+        value * top, weight, (zero, first, float(mass @ d**2), bottom, top,
+                                1e3 * _slope_panels.FLOOR**2 * top), max(1e-15, error),
         atom_value, atom_mass, critical,
         np.bincount(panels.cover, minlength=_slope_panels.COVERS).astype(np.uintp),
         panels.centre, panels.half, panels.series, panels.joints)

@@ -88,10 +88,10 @@ class SingularValue(Eigenvalue):
         return float(out[0])
 
     def _at_zero(self, core: Any) -> float:
-        """Limit at s = 0+: s^(2/E - 1) is 0, finite or infinite as E is 0, 2 or more."""
+        """Limit at s = 0+: s^(2/E - 1) is 0, finite or infinite as E is below 2, 2 or more."""
         exponent = core.hard_exponent()
         if exponent != 2.0:
-            return 0.0 if exponent == 0.0 else np.inf
+            return 0.0 if exponent < 2.0 else np.inf
         small = 1e-120
         return 2.0 * core.density_at(2.0 * np.log(small), _kernels.LOG_LAMBDA) / small
 

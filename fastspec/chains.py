@@ -15,7 +15,7 @@ from . import _checks, _compress, _factors, _kernels
 from ._distribution import Solution, real_points, report, shaped
 from .blocks import Layer, Residual
 from .errors import ConvergenceError, ConvergenceWarning
-from .laws import SpectralLaw
+from .laws import KernelBlock, SpectralLaw
 
 __all__ = ["ChainLaw", "SolvedLaw"]
 
@@ -161,8 +161,10 @@ class ChainLaw(SolvedLaw):
         return solution._replace(
             error_bound=solution.error_bound + self.compression_error * solution.density)
 
-    def _kernel_blocks(self) -> list[Any]:
-        return self._blocks
+    def _kernel_blocks(self) -> list[KernelBlock]:
+        unit = self._blocks[-1][0][-1][3]
+        return [([(*layer[:3], layer[3] / unit, layer[4] / unit) for layer in layers], *rest)
+                for layers, *rest in self._blocks]
 
 
 class _Cores:
@@ -178,8 +180,10 @@ class _Cores:
         return [(*block, None) for block in _factors.kernel_blocks(factors, self._slopes)]
 
     def core(self, factors: list[Any]) -> Any:
+        from ._slope_core import slope_core
+
         if self._last[0] != factors:
-            self._last = factors, solved(self.blocks(factors))
+            self._last = factors, slope_core(factors) or solved(self.blocks(factors))
         return self._last[1]
 
     def measure(self, factors: list[Any]) -> FloatArray:

@@ -40,9 +40,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     >>> from fastspec.cli import main
     >>> main(["condition", "resnet-limit", "--c", "0.125"])
     condition number  2.74648284128
-    coverage          1
     support           [0.364102038057, 2.74648284128]
     atoms             none
+    coverage          1
     law               resnet-limit
     0
     """

@@ -5,7 +5,8 @@
 Ten images of scikit-learn's 8x8 digits, one of each digit, go through ten freshly drawn residual
 networks for each of three activations and two depths (the setting of the figure of Tarnowski et
 al. 2018: effective cumulant c = 0.125, depths 10 and 20). The measured singular values of the
-Jacobians are drawn as histograms, the predicted laws over them, and a table compares condition
+Jacobians are drawn as histograms; over them the law at that depth (of the free model) and the
+universal law of infinite depth, which is the same in all panels. A table compares condition
 numbers. ReLU networks have one singular value above the bulk: J x^0 = x^L for a homogeneous
 activation without bias, and |x^L| grows with the mean of relu. The law of the bulk does not
 contain it; it is marked in the picture and reported apart in the table.
@@ -42,36 +43,50 @@ _SEED = 2018
 
 @dataclass(frozen=True)
 class Panel:
-    """One activation at one depth: the law and what was measured."""
+    """One activation at one depth: the laws and what was measured."""
 
     activation: str
     depth: int
     sigma_w: float
-    law: Any
-    exact: bool  # or the limit of infinite depth
+    law: Any  # at this depth
+    limit: Any  # of infinite depth at the same cumulant
     measured: FloatArray  # singular values, shape (images, width)
+
+    def bulk_condition(self) -> float:
+        """Measured condition number without outliers, its mean over the images."""
+        bulks = [split_outliers(draw, self.law)[0] for draw in self.measured]
+        return float(np.mean([bulk.max() / bulk.min() for bulk in bulks]))
+
+    def title(self) -> str:
+        """Of its picture."""
+        return (
+            f"{self.activation}, {self.depth} layers; condition number "
+            f"{self.law.condition_number():.3f}, limit {self.limit.condition_number():.3f}, "
+            f"measured {self.bulk_condition():.3f}"
+        )
 
     def row(self) -> list[str]:
         """Its line of the table."""
-        splits = [split_outliers(draw, self.law) for draw in self.measured]
-        bulk = np.mean([inside.max() / inside.min() for inside, _ in splits])
+        outlying = np.concatenate([split_outliers(draw, self.law)[1] for draw in self.measured])
         everything = np.mean([draw.max() / draw.min() for draw in self.measured])
-        outlying = np.concatenate([outside for _, outside in splits])
         return [
             self.activation,
             str(self.depth),
             f"{self.sigma_w:.4f}",
             f"{ks_distance(self.measured, self.law):.4f}",
+            f"{ks_distance(self.measured, self.limit):.4f}",
             f"{self.law.condition_number():.3f}",
-            f"{bulk:.3f}",
+            f"{self.limit.condition_number():.3f}",
+            f"{self.bulk_condition():.3f}",
             f"{everything:.3f}",
-            f"{outlying.size / len(splits):.1f}",
+            f"{outlying.size / len(self.measured):.1f}",
             f"{outlying.mean():.3f}" if outlying.size else "-",
         ]
 
 
 _HEADER = [
-    "activation", "depth", "sigma_w", "KS", "cond law", "cond bulk", "cond all", "outliers", "at s"
+    "activation", "depth", "sigma_w", "KS", "KS limit", "cond", "cond limit", "cond bulk",
+    "cond all", "outliers", "at s",
 ]  # fmt: skip
 
 
@@ -103,8 +118,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:
         return _fail(f"argument --out: cannot write {str(path)!r}: {error.strerror}")
     _print_table([panel.row() for panel in panels])
-    if not all(panel.exact for panel in panels):
-        print("law: that of infinite depth at the same c")
     print(f"picture: {path}")
     return 0
 
@@ -201,32 +214,27 @@ def _measure(width: int) -> list[Panel]:
         rng = np.random.default_rng([_SEED, *run])
         measured[run] = jacobian_singular_values(nets[case], width, seed=rng, input=inputs[image])
     return [
-        Panel(*case, net.sigma_w, *_law(net), values)
+        Panel(*case, net.sigma_w, net.spectrum(), net.spectrum(limit=True), values)
         for case, net, values in zip(cases, nets, measured, strict=True)
     ]
-
-
-def _law(net: Any) -> tuple[Any, bool]:
-    """The law at this depth if there is one, else that of infinite depth; and whether exact."""
-    try:
-        return net.spectrum(), True
-    except NotImplementedError:
-        return net.spectrum(limit=True), False
 
 
 def _draw(panels: list[Panel], width: int, path: Path) -> None:
     from matplotlib.figure import Figure
 
-    from .plotting import plot_comparison
+    from .plotting import LIMIT_STYLE, plot_comparison, plot_law
 
-    figure = Figure(figsize=(10.0, 11.0), layout="constrained")
+    figure = Figure(figsize=(11.0, 11.0), layout="constrained")
     figure.suptitle(
         f"Ten handwritten digits through ten residual networks, width {width}, c = {CUMULANT}"
     )
     grid = figure.subplots(len(ACTIVATIONS), len(DEPTHS))
     for ax, panel in zip(grid.flat, panels, strict=True):
-        plot_comparison(panel.measured, panel.law, ax, axis="linear")
-        ax.set_title(f"{panel.activation}, {panel.depth} layers", fontsize="medium")
+        plot_comparison(panel.measured, panel.law, ax, axis="linear", label=f"depth {panel.depth}")
+        plot_law(
+            panel.limit, ax, singular_values=True, label="limit of infinite depth", **LIMIT_STYLE
+        )
+        ax.set_title(panel.title(), fontsize="small")
     left, right = zip(*(ax.get_xlim() for ax in grid.flat), strict=True)
     for ax in grid.flat:  # one scale for all, wide enough for every outlier
         ax.set_xlim(min(left), max(right))
@@ -240,9 +248,9 @@ def _print_table(rows: list[list[str]]) -> None:
     for row in table:
         print("  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)))
     print(
-        "cond law: predicted for the bulk; cond bulk: measured without outliers; cond all: "
-        "measured with them;\noutliers: per network, at their mean singular value; "
-        "averages over ten networks"
+        "KS, cond: against the law at this depth; KS limit, cond limit: against that of infinite "
+        "depth;\ncond bulk: measured without outliers; cond all: measured with them; outliers: per "
+        "network,\nat their mean singular value; averages over ten networks"
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections import Counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -14,6 +14,9 @@ from . import _checks, _kernels
 from ._distribution import Distribution, Solution, report
 from ._variables import LOG_EIGENVALUE, SINGULAR_VALUE, Eigenvalue
 from .errors import RangeWarning
+
+if TYPE_CHECKING:
+    from .products import FreeProduct
 
 __all__ = [
     "BernoulliLimit",
@@ -24,6 +27,8 @@ __all__ = [
     "Solution",
     "SpectralLaw",
 ]
+
+KernelBlock = tuple[list[Any], float, float, Any]
 
 _ENSEMBLES = ("gaussian", "orthogonal")
 _LOG_MAX, _LOG_MIN = math.log(np.finfo(float).max), math.log(np.finfo(float).tiny)
@@ -40,7 +45,7 @@ class SpectralLaw(Distribution):
         self._core = core
         self._parameters = parameters
         low, high = core.support(_kernels.LOG_LAMBDA) or (0.0, 0.0)
-        if high > _LOG_MAX or high < _LOG_MIN or -math.inf < low < _LOG_MIN:
+        if _LOG_MAX < high < math.inf or high < _LOG_MIN or -math.inf < low < _LOG_MIN:
             warnings.warn(
                 f"log lambda of the support is in [{low:.6g}, {high:.6g}], outside what a double "
                 "holds as lambda; use log_eigenvalues()", RangeWarning, stacklevel=3)
@@ -113,6 +118,41 @@ class SpectralLaw(Distribution):
         if low == -math.inf:
             return math.inf
         return float(np.exp(0.5 * (high - low)))
+
+    def __matmul__(self, other: object) -> FreeProduct:
+        """Free multiplicative convolution: the law of a product of free (independently rotated)
+        matrices; see `fastspec.products.FreeProduct`.
+
+        Examples
+        --------
+        >>> import fastspec as fs
+        >>> law = fs.DiscreteLaw([1.0, 4.0], [0.5, 0.5]) @ fs.MarchenkoPastur(0.5)
+        >>> print(law.mean(), round(law.variance(), 12))
+        2.5 5.375
+        """
+        from .products import FreeProduct
+
+        if not isinstance(other, SpectralLaw):
+            return NotImplemented
+        return FreeProduct(((self, 1), (other, 1)))
+
+    def __pow__(self, count: int) -> FreeProduct:
+        """The free product of ``count`` >= 1 copies.
+
+        Examples
+        --------
+        >>> import fastspec as fs
+        >>> print(round((fs.FussCatalan(1) ** 3).support()[0][1], 12))
+        9.481481481481
+        """
+        from .products import FreeProduct
+
+        return FreeProduct(((self, count),))
+
+    def _kernel_blocks(self) -> list[KernelBlock]:
+        """The law as a chain's blocks (layers, skip, repeat, given) for `_kernels.chain`, with
+        layers' widths in units of the output's."""
+        raise NotImplementedError
 
     def _log_hull(self) -> tuple[float, float]:
         ends = [end for interval in self.log_eigenvalues().support() for end in interval]
@@ -214,6 +254,11 @@ class ResNetLimit(SpectralLaw):
         super().__init__(_kernels.resnet_limit(c, skip, depth or 0), c=c, skip=skip, depth=depth)
         self.c, self.skip, self.depth = c, skip, depth
 
+    def _kernel_blocks(self) -> list[KernelBlock]:
+        ratio = self.c / self.skip**2
+        log_mean = 2.0 * (self.depth or 0) * math.log(self.skip) + ratio
+        return [_exponential(log_mean, 2.0 * ratio)]
+
 
 class SmoothLimit(SpectralLaw):
     r"""Universality class of critical orthogonal feed-forward nets with smooth activations.
@@ -237,6 +282,9 @@ class SmoothLimit(SpectralLaw):
     def __init__(self, variance: float) -> None:
         variance = _in_range("variance", variance, 1e-12, 1e6)
         super().__init__(_kernels.smooth_limit(variance), variance=variance)
+
+    def _kernel_blocks(self) -> list[KernelBlock]:
+        return [_exponential(0.0, self._parameters["variance"])]
 
 
 class BernoulliLimit(SpectralLaw):
@@ -262,6 +310,10 @@ class BernoulliLimit(SpectralLaw):
         variance = _in_range("variance", variance, 1e-12, 1e6)
         super().__init__(_kernels.bernoulli_limit(variance), variance=variance)
 
+    def _kernel_blocks(self) -> list[KernelBlock]:
+        data = np.array([self._parameters["variance"]])
+        return [([], 0.0, 1.0, (_kernels.LOG_S_BERNOULLI, data, 0.0, 1.0, False))]
+
 
 class FussCatalan(SpectralLaw):
     r"""Product of L square Gaussian matrices of variance 1/N: a deep linear network.
@@ -285,6 +337,9 @@ class FussCatalan(SpectralLaw):
         depth = _depth(depth)
         super().__init__(_kernels.plain_chain(depth, 1.0, 0.0, 1.0, False), depth=depth)
         self.depth = depth
+
+    def _kernel_blocks(self) -> list[KernelBlock]:
+        return [_zero_one_layers(1.0, 0.0, 1.0, False, self.depth)]
 
 
 class PlainChain(SpectralLaw):
@@ -324,6 +379,25 @@ class PlainChain(SpectralLaw):
         super().__init__(
             _kernels.plain_chain(depth, p, q, variance, weights == "orthogonal"), depth=depth,
             slope_probability=p, slope_complement=q, weight_variance=variance, weights=weights)
+
+    def _kernel_blocks(self) -> list[KernelBlock]:
+        at = self._parameters
+        return [_zero_one_layers(at["slope_probability"], at["slope_complement"],
+                                 at["weight_variance"], at["weights"] == "orthogonal",
+                                 at["depth"])]
+
+
+def _exponential(log_mean: float, alpha: float) -> KernelBlock:
+    """S = exp(-log_mean - alpha m)."""
+    data = np.array([log_mean, alpha])
+    return ([], 0.0, 1.0, (_kernels.LOG_S_EXPONENTIAL, data, log_mean, 1.0, False))
+
+
+def _zero_one_layers(p: float, q: float, variance: float, orthogonal: bool,
+                     depth: float) -> KernelBlock:
+    values, masses = ([0.0, 1.0], [q, p]) if q > 0.0 else ([1.0], [p])
+    slopes = _kernels.discrete_slopes(np.array(values), np.array(masses))
+    return ([(slopes, variance, orthogonal, 1.0, 1.0)], 0.0, float(depth), None)
 
 
 def _in_range(name: str, value: Any, low: float, high: float) -> float:

@@ -59,6 +59,7 @@ typedef struct {
     double zero;                /* P(d = 0) */
     double mean, second;        /* E d, E d^2 */
     double bottom, top;         /* of the support in d > 0 */
+    double resolved;            /* the panels serve |zeta| >= resolved; below it M is NaN */
     size_t n_atoms;             /* atoms d > 0; the panels leave them out, the rule has them */
     const double *atom_value, *atom_mass;
     size_t n_critical;          /* extrema > 0 of phi'^2 inside panels, ascending */
@@ -90,9 +91,18 @@ typedef struct {
     double width_out, width_in;
 } fspec_layer;
 
-/* log S(m) and d log S/dm of a positive law of mean 1/S(0), at m in the closed lower half plane. */
-typedef void (*fspec_log_s_fn)(double m_re, double m_im, double log_s[2], double dlog_s[2],
-                               void *data);
+/* log S(m) and d log S/dm of a positive law of mean 1/S(0), at m in the open lower half plane (m_im
+ * is -1e-300 where a limit on the real axis is meant). one_re = Re(1 + m), kept apart because m may
+ * be near -1. */
+typedef void (*fspec_log_s_fn)(double m_re, double m_im, double one_re, double log_s[2],
+                               double dlog_s[2], void *data);
+
+/* S = exp(-data[0] - data[1] m): the residual and the smooth universality class. */
+void fspec_log_s_exponential(double m_re, double m_im, double one_re, double log_s[2],
+                             double dlog_s[2], void *data);
+/* S = exp(-data[0] m/(1+m)): the Bernoulli universality class. */
+void fspec_log_s_bernoulli(double m_re, double m_im, double one_re, double log_s[2],
+                           double dlog_s[2], void *data);
 
 /* One factor of J: a plain layer (skip = 0, one layer), a residual block skip I + product of the
  * layers (layers[0] next to the input), or a law given by its S-transform (log_s not NULL). A
@@ -104,7 +114,8 @@ typedef struct {
     double repeat;
     fspec_log_s_fn log_s;
     void *data;
-    double log_mean; /* of the log_s law */
+    double log_mean, positive; /* of the log_s law: log of its mean, 1 - its mass at 0 */
+    int of_m_only; /* log_s does not use one_re, so it loses the digits of 1 + m */
 } fspec_block;
 
 /* ---- laws -------------------------------------------------------------------------------- */

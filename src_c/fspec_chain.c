@@ -18,7 +18,8 @@ static int layer_is_bad(const fspec_layer *layer)
 static int block_is_bad(const fspec_block *block)
 {
     if (!(block->repeat > 0) || !isfinite(block->repeat)) return 1;
-    if (block->log_s) return !isfinite(block->log_mean);
+    if (block->log_s)
+        return !isfinite(block->log_mean) || !(block->positive > 0 && block->positive <= 1);
     if (!(block->skip >= 0) || !isfinite(block->skip) || block->n_layers == 0) return 1;
     if (block->skip == 0 && block->n_layers != 1) return 1;
     for (size_t j = 0; j < block->n_layers; j++) {
@@ -67,6 +68,7 @@ static void add_plain(fspec_chain *c, const fspec_block *block, double width, do
     b->kind = FSPEC_PLAIN;
     b->n = block->repeat;
     b->r = rho_out;
+    b->rho = rho_in;
     b->first_factor = c->n_factors;
     b->n_factors = 1;
     b->first = c->size++;
@@ -76,8 +78,10 @@ static void add_plain(fspec_chain *c, const fspec_block *block, double width, do
     add_term(c, rho_out, tall ? -2.0 * b->n : -b->n);
     if (gaussian || tall) add_term(c, rho_in, b->n);
     b->widening = fmax(0.0, layer->width_out - layer->width_in) / width;
-    double rank = fmin(layer->width_in, layer->width_out * layer->slopes->positive) / width;
-    if (rank < 1.0 - 1e-15) c->positive = fmin(c->positive, rank); /* else a sum's rounding */
+    /* where nothing is 0, a sum of masses short of 1 is rounding */
+    double positive = layer->slopes->zero > 0.0 ? layer->slopes->positive : 1.0;
+    double rank = fmin(layer->width_in, layer->width_out * positive) / width;
+    if (rank < 1.0 - 1e-15) c->positive = fmin(c->positive, rank);
 }
 
 static void add_residual(fspec_chain *c, const fspec_block *block, double **pool)
@@ -115,6 +119,8 @@ static void add_given(fspec_chain *c, const fspec_block *block)
     b->log_s = block->log_s;
     b->data = block->data;
     c->given = 1;
+    c->of_m_only |= block->of_m_only;
+    c->positive = fmin(c->positive, block->positive);
 }
 
 /* Distances of every block's own hard end from the chain's, once `positive` is known. */
@@ -124,14 +130,14 @@ static void set_bounds(fspec_chain *c)
         fspec_chain_block *b = &c->blocks[i];
         if (b->kind != FSPEC_PLAIN) continue;
         b->bound = c->factors[b->first_factor].slopes->positive / b->r - c->positive;
-        if (fabs(b->bound) < 4e-16) b->bound = 0.0;
+        if (fabs(b->bound) < 1e-14) b->bound = 0.0; /* sums of masses that round */
     }
     size_t kept = 0;
     for (size_t i = 0; i < c->n_terms; i++) {
         fspec_chain_term t = c->terms[i];
         if (t.n == 0.0) continue;
         t.bound = 1.0 / t.rho - c->positive;
-        if (fabs(t.bound) < 4e-16) t.bound = 0.0;
+        if (fabs(t.bound) < 1e-14) t.bound = 0.0;
         c->terms[kept++] = t;
     }
     c->n_terms = kept;
@@ -142,22 +148,32 @@ static void set_bounds(fspec_chain *c)
 /* A point of one block's law that may carry an atom: `excess` is its mass, or the signed value
  * of the rule that gives it (0: an inverse root). */
 typedef struct {
-    double log_location, excess;
+    double log_location, excess, location;
 } fspec_mark;
 
-enum { MAX_MARKS = 64 };
+/* Room for the marks of a block. */
+static size_t mark_room(const fspec_chain *c, const fspec_chain_block *b)
+{
+    if (b->kind != FSPEC_PLAIN) return 3;
+    const fspec_slopes *s = c->factors[b->first_factor].slopes;
+    return 1 + s->n_atoms + s->n_critical;
+}
+
+static fspec_mark mark_at(double location, double excess)
+{
+    return (fspec_mark){log(location), excess, location};
+}
 
 static int plain_marks(const fspec_chain *c, const fspec_chain_block *b, fspec_mark *marks)
 {
     const fspec_factor *f = &c->factors[b->first_factor];
+    double variance = exp(f->log_variance);
     int count = 0;
     if (f->gaussian) return 0;
-    for (size_t k = 0; k < f->slopes->n_atoms && count < MAX_MARKS; k++) {
-        marks[count++] = (fspec_mark){f->log_variance + log(f->slopes->atom_value[k]),
-                                      f->slopes->atom_mass[k]};
-    }
-    for (size_t k = 0; k < f->slopes->n_critical && count < MAX_MARKS; k++)
-        marks[count++] = (fspec_mark){f->log_variance + log(f->slopes->critical[k]), 0.0};
+    for (size_t k = 0; k < f->slopes->n_atoms; k++)
+        marks[count++] = mark_at(variance * f->slopes->atom_value[k], f->slopes->atom_mass[k]);
+    for (size_t k = 0; k < f->slopes->n_critical; k++)
+        marks[count++] = mark_at(variance * f->slopes->critical[k], 0.0);
     return count;
 }
 
@@ -169,12 +185,12 @@ static int residual_marks(const fspec_chain *c, const fspec_chain_block *b, fspe
     double zero = 0.0;
     for (size_t j = 0; j < b->n_factors; j++) zero = fmax(zero, f[j].slopes->zero);
     int count = 0;
-    marks[count++] = (fspec_mark){log(b->skip2), 2.0 * zero - 1.0};
+    marks[count++] = mark_at(b->skip2, 2.0 * zero - 1.0);
     if (b->n_factors == 1 && !f->gaussian && f->slopes->n_atoms == 1 &&
         f->slopes->atom_mass[0] == 1.0) {
         double a = sqrt(b->skip2), x = sqrt(f->slopes->atom_value[0] * exp(f->log_variance));
-        marks[count++] = (fspec_mark){2.0 * log(a + x), 0.0};
-        marks[count++] = (fspec_mark){2.0 * log(fabs(a - x)), 0.0};
+        marks[count++] = mark_at((a + x) * (a + x), 0.0);
+        marks[count++] = mark_at((a - x) * (a - x), 0.0);
     }
     return count;
 }
@@ -182,7 +198,11 @@ static int residual_marks(const fspec_chain *c, const fspec_chain_block *b, fspe
 static int block_marks(const fspec_chain *c, const fspec_chain_block *b, fspec_mark *marks)
 {
     if (b->kind == FSPEC_PLAIN) return plain_marks(c, b, marks);
-    return b->kind == FSPEC_RESIDUAL ? residual_marks(c, b, marks) : 0;
+    if (b->kind == FSPEC_RESIDUAL) return residual_marks(c, b, marks);
+    fspec_given_far far;
+    if (!fspec_given_atom(b, &far)) return 0;
+    marks[0] = (fspec_mark){far.log_location, far.excess, exp(far.log_location)};
+    return 1;
 }
 
 static int by_location(const void *a, const void *b)
@@ -199,74 +219,86 @@ static int by_location(const void *a, const void *b)
 typedef struct {
     const fspec_chain_block *block;
     double shift, cost; /* change of log location and of mass */
+    double from, to;    /* locations */
 } fspec_switch;
 
 typedef struct {
-    double log_location, excess, noise;
+    double log_location, location, excess, noise;
     size_t n_switches;
     fspec_switch *switches;
+    fspec_mark *marks; /* of one block */
 } fspec_meeting;
 
-static void keep_mark(fspec_chain *c, const fspec_meeting *at, double shift, double cost)
+static void keep_mark(fspec_chain *c, const fspec_meeting *at, const fspec_switch *one,
+                      const fspec_switch *two)
 {
-    double excess = at->excess - cost, place = at->log_location + shift;
-    if (excess < -at->noise || !isfinite(place)) return;
-    if (excess < at->noise) excess = 0.0;
+    double excess = at->excess - (one->cost + two->cost);
+    double place = at->log_location + (one->shift + two->shift);
+    double location = at->location / one->from * one->to / two->from * two->to;
+    if (excess < -FSPEC_NEARLY_CRITICAL || !isfinite(place)) return;
+    if (fabs(excess) < at->noise) excess = 0.0;
     for (size_t i = 0; i < c->n_atoms; i++)
         if (fabs(c->atoms[i].log_location - place) <= at->noise) return;
-    c->atoms[c->n_atoms++] = (fspec_chain_atom){place, excess};
+    if (!(location > 0.0 && isfinite(location))) location = exp(place); /* beyond the doubles */
+    c->atoms[c->n_atoms++] = (fspec_chain_atom){place, location, excess};
 }
 
 /* The heaviest mark of every block, and the switches to lighter ones; 0 if no atom is possible. */
 static int meet(const fspec_chain *c, fspec_meeting *at)
 {
-    fspec_mark marks[MAX_MARKS];
     double units = 0.0;
-    at->excess = 1.0;
     for (size_t i = 0; i < c->n_blocks; i++) {
         const fspec_chain_block *b = &c->blocks[i];
-        int count = block_marks(c, b, marks), top = 0;
+        int count = block_marks(c, b, at->marks), top = 0;
+        const fspec_mark *marks = at->marks;
         if (count == 0) return 0;
         for (int k = 1; k < count; k++)
             if (marks[k].excess > marks[top].excess) top = k;
         double share = b->kind == FSPEC_PLAIN ? 1.0 / b->r : 1.0;
         at->log_location += b->n * marks[top].log_location;
+        at->location *= pow(marks[top].location, b->n);
         at->excess -= b->n * (share * (1.0 - marks[top].excess) + b->widening);
         units += b->n;
         for (int k = 0; k < count && b->n == floor(b->n); k++)
             if (k != top)
                 at->switches[at->n_switches++] = (fspec_switch){
                     b, marks[k].log_location - marks[top].log_location,
-                    share * (marks[top].excess - marks[k].excess)};
+                    share * (marks[top].excess - marks[k].excess), marks[top].location,
+                    marks[k].location};
     }
-    at->noise = 4e-16 * (2.0 + units);
+    at->noise = 4e-16 * (2.0 + units) + (c->given ? FSPEC_GIVEN_ACCURACY * units : 0.0);
     return 1;
 }
 
 static int find_atoms(fspec_chain *c)
 {
-    size_t room = MAX_MARKS * c->n_blocks;
-    fspec_meeting at = {0.0, 0.0, 0.0, 0, malloc(room * sizeof(fspec_switch))};
+    const fspec_switch stay = {NULL, 0.0, 0.0, 1.0, 1.0};
+    size_t room = 0;
+    for (size_t i = 0; i < c->n_blocks; i++) room += mark_room(c, &c->blocks[i]);
+    fspec_meeting at = {0.0, 1.0, 1.0, 0.0, 0, malloc((room + 1) * sizeof(fspec_switch)),
+                        malloc((room + 1) * sizeof(fspec_mark))};
     c->atoms = malloc((2 + room * (room < 512 ? room : 1)) * sizeof *c->atoms);
-    if (!c->atoms || !at.switches) {
+    if (!c->atoms || !at.switches || !at.marks) {
         free(at.switches);
+        free(at.marks);
         return FSPEC_NO_MEMORY;
     }
     if (c->positive < 1.0)
-        c->atoms[c->n_atoms++] = (fspec_chain_atom){-INFINITY, 1.0 - c->positive};
+        c->atoms[c->n_atoms++] = (fspec_chain_atom){-INFINITY, 0.0, 1.0 - c->positive};
     if (meet(c, &at)) {
-        keep_mark(c, &at, 0.0, 0.0);
+        keep_mark(c, &at, &stay, &stay);
         for (size_t i = 0; i < at.n_switches; i++) {
             const fspec_switch *one = &at.switches[i];
-            keep_mark(c, &at, one->shift, one->cost);
+            keep_mark(c, &at, one, &stay);
             for (size_t k = room < 512 ? i : at.n_switches; k < at.n_switches; k++) {
                 const fspec_switch *two = &at.switches[k];
                 if (one->block != two->block || one->block->n >= 2.0)
-                    keep_mark(c, &at, one->shift + two->shift, one->cost + two->cost);
+                    keep_mark(c, &at, one, two);
             }
         }
     }
     free(at.switches);
+    free(at.marks);
     qsort(c->atoms, c->n_atoms, sizeof *c->atoms, by_location);
     return FSPEC_OK;
 }
@@ -364,6 +396,8 @@ void fspec_chain_free(fspec_chain *chain)
 
 void fspec_chain_reconcile(const fspec_chain *c, fspec_state *x)
 {
+    if (cabs(x[0]) < cabs(x[1])) x[1] = x[0] + c->positive;
+    else x[0] = x[1] - c->positive;
     double complex one = x[1] + (1.0 - c->positive);
     for (size_t i = 0; i < c->n_blocks; i++) {
         const fspec_chain_block *b = &c->blocks[i];
@@ -402,6 +436,15 @@ static int check_residual(const fspec_chain_block *b, double complex one, const 
     return 1;
 }
 
+/* omega = (1+m)/(m S). S may have lost digits near a hard end. */
+static int check_given(const fspec_chain_block *b, double complex m, double complex one)
+{
+    double value[4], angle = carg(creal(one / m) + I * fabs(cimag(one / m)));
+    fspec_given_value(b, creal(m), cimag(m), creal(one), value);
+    angle += value[1];
+    return angle > -1e-6 && angle < FSPEC_PI + 1e-6;
+}
+
 int fspec_chain_check(const fspec_chain *c, const fspec_state *x)
 {
     for (size_t i = 0; i < c->size; i++)
@@ -413,8 +456,11 @@ int fspec_chain_check(const fspec_chain *c, const fspec_state *x)
         if (b->kind == FSPEC_PLAIN) {
             double complex zeta = x[b->first];
             int gaussian = c->factors[b->first_factor].gaussian;
-            if (!upper(zeta) || (gaussian && b->r == 1.0 && !upper(one * zeta))) return 0;
+            double complex inner = b->rho == 1.0 ? one : 1.0 + b->rho * m;
+            if (!upper(zeta) || (gaussian && b->r == 1.0 && !upper(inner * zeta))) return 0;
         } else if (b->kind == FSPEC_RESIDUAL && !check_residual(b, one, x)) {
+            return 0;
+        } else if (b->kind == FSPEC_GIVEN && !check_given(b, m, one)) {
             return 0;
         }
     }
@@ -425,6 +471,7 @@ int fspec_chain_check(const fspec_chain *c, const fspec_state *x)
 
 double fspec_chain_log_moment(const fspec_chain *c, unsigned k)
 {
+    if (k == 1) return c->log_mean;
     double *logs = malloc(k * sizeof *logs), value = NAN;
     if (logs && !c->given &&
         fspec_chain_log_moments(c->n_source, c->source, c->final_width, k, logs) == FSPEC_OK)
@@ -464,7 +511,7 @@ double fspec_chain_relative_variance(const fspec_chain *c)
         if (b->log_s) {
             /* S'(0)/S(0) = -variance/mean^2 */
             double log_s[2], dlog_s[2];
-            b->log_s(0.0, 0.0, log_s, dlog_s, b->data);
+            b->log_s(0.0, -1e-300, 1.0, log_s, dlog_s, b->data);
             sum -= b->repeat * dlog_s[0];
         } else if (b->skip > 0) {
             sum += b->repeat * residual_variance(b);

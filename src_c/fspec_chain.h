@@ -42,6 +42,7 @@ typedef struct {
     enum fspec_block_kind kind;
     double n;         /* repeat, or a compressed layer's weight */
     double r, bound;  /* plain: M = r m, M + P = r (e + bound) */
+    double rho;       /* plain: N_L/N_in of its input */
     double widening;  /* plain: (N_out - N_in)/N_L where that is positive */
     double skip2;     /* a^2 */
     double power;     /* 1 + J - g */
@@ -58,8 +59,12 @@ typedef struct {
     double rho, n, bound; /* n log(1 + rho m), 1 + rho m = rho (e + bound) */
 } fspec_chain_term;
 
+/* An atom where mass > 0. The signed value of the rule that gives the mass is kept down to
+ * -FSPEC_NEARLY_CRITICAL: at 0 there is an inverse-root point. */
+#define FSPEC_NEARLY_CRITICAL 2e-5
+
 typedef struct {
-    double log_location, mass; /* mass may be 0: an inverse-root point, or a negative excess */
+    double log_location, location, mass;
 } fspec_chain_atom;
 
 typedef struct fspec_chain {
@@ -67,12 +72,14 @@ typedef struct fspec_chain {
     fspec_chain_block *blocks;
     fspec_factor *factors;
     fspec_chain_term *terms;
-    fspec_chain_atom *atoms; /* of positive mass, ascending; an atom at 0 has log -inf */
+    fspec_chain_atom *atoms; /* ascending; an atom at 0 has log -inf */
+    double slack;            /* |mass| up to which an atom is taken for an inverse-root point */
     double *pool;            /* the factors' arrays */
     size_t size;             /* unknowns: m, e = m + positive, then the blocks' */
     double positive;         /* 1 - mass at 0 */
     double log_mean;
     int given;               /* has a block given by log S */
+    int of_m_only;           /* ... as a function of m alone */
     size_t n_source;         /* what it was made of, for the moments */
     fspec_block *source;
     fspec_layer *source_layers;
@@ -96,13 +103,27 @@ typedef struct {
 
 enum { FSPEC_FREE_M = 0, FSPEC_FIXED_M = 1 };
 
+/* fspec_given.c */
+#define FSPEC_GIVEN_ACCURACY 1e-11
+
+typedef struct {
+    double log_location, excess;
+} fspec_given_far;
+
+/* -log S - log mean and its derivative, as (re, im, re, im) */
+void fspec_given_value(const fspec_chain_block *block, double m_re, double m_im, double one_re,
+                       double value[4]);
+/* The atom of a law given by log S: 1 and its place and mass (the signed value of the rule that
+ * gives it), or 0 if S has no limit at infinity. */
+int fspec_given_atom(const fspec_chain_block *block, fspec_given_far *far);
+
 /* fspec_chain.c */
 int fspec_chain_new(size_t n_blocks, const fspec_block *blocks, double error,
                     fspec_chain **out);
 void fspec_chain_free(fspec_chain *chain);
 /* Whether the state is on the branch of z in the upper half plane (arg z = 0 allowed). */
 int fspec_chain_check(const fspec_chain *chain, const fspec_state *x);
-/* Restores u + t = m, 1 + u, 1 + t after the unknowns were guessed one by one. */
+/* Restores e = m + positive, u + t = m, 1 + u, 1 + t after the unknowns were guessed one by one. */
 void fspec_chain_reconcile(const fspec_chain *chain, fspec_state *x);
 
 /* Newton's method on n states (n * size unknowns) at normalised l, or at their m. `rates`, if not

@@ -15,20 +15,28 @@ typedef struct {
 
 FSPEC_INLINE vc vc_real(double a) { return (vc){v_set(a), v_set(0.0)}; }
 
-/* log a, a = 1 + excess; the angle has the sign of im a, except in the left half plane, where it
- * is negative in the lanes of `below`: products of numbers of known half planes cross the cut
- * there only by rounding. */
-FSPEC_INLINE vc fspec_lane_log(vc a, vc excess, vi below)
+/* A logarithm whose imaginary part is kept as turns pi + im, |im| <= pi/2: on a real branch, and
+ * in tails where imaginary parts are far below rounding, the turns cancel exactly in the sum. */
+typedef struct {
+    vd re, im, turns;
+} fspec_lane_logarithm;
+
+/* log a, a = 1 + excess. In the left half plane the angle is near -pi in the lanes of `below`, near
+ * +pi in the others: products of numbers of known half planes cross the cut there only by
+ * rounding, and the log goes on analytically. */
+FSPEC_INLINE fspec_lane_logarithm fspec_lane_log(vc a, vc excess, vi below)
 {
     vlog size = v_log1p(vc_norm2(a), 2.0 * excess.re + vc_norm2(excess));
-    vd angle = v_angle(a.im, a.re);
-    vi left = v_lt(a.re, v_set(0.0));
-    vi negative = (left & below) | (~left & v_lt(a.im, v_set(0.0)));
-    return (vc){0.5 * (size.k * FSPEC_LN2 + size.f), v_select(negative, -angle, angle)};
+    vd zero = v_set(0.0), one = v_set(1.0), angle = v_angle(a.im, v_abs(a.re));
+    vi left = v_lt(a.re, zero), down = v_lt(a.im, zero);
+    vd turns = v_select(left, v_select(below, -one, one), zero);
+    vi negative = (left & ~down) | (~left & down);
+    return (fspec_lane_logarithm){0.5 * (size.k * FSPEC_LN2 + size.f),
+                                  v_select(negative, -angle, angle), turns};
 }
 
 /* log of a = 1 + excess where that is the accurate form (|excess| < 1/2), else of `direct`. */
-FSPEC_INLINE vc fspec_lane_log_either(vc excess, vc direct, vi below)
+FSPEC_INLINE fspec_lane_logarithm fspec_lane_log_either(vc excess, vc direct, vi below)
 {
     vi near_one = v_lt(vc_norm2(excess), v_set(0.25));
     vc a = vc_select(near_one, (vc){1.0 + excess.re, excess.im}, direct);
@@ -89,7 +97,14 @@ typedef struct {
 
 typedef struct {
     vc f, slope, rest; /* F, dF/dm with blocks solved, and the blocks' part of -F */
+    vd turns;          /* F has another i pi turns */
 } fspec_lane_sum;
+
+FSPEC_INLINE void fspec_lane_add_log(fspec_lane_sum *sum, fspec_lane_logarithm t, double n)
+{
+    sum->f = (vc){sum->f.re + n * t.re, sum->f.im + n * t.im};
+    sum->turns += n * t.turns;
+}
 
 /* zeta's step for M(zeta) = target + a dm: the residual from whichever of M and M + P is smaller
  * (it has the digits). */
@@ -112,7 +127,7 @@ FSPEC_INLINE void fspec_lane_plain(const fspec_chain *c, const fspec_chain_block
     s.b[b->first] = fix;
     vc direct = vc_scale(vc_mul(rm, zeta),
                          v_set(1.0 / c->factors[b->first_factor].slopes->mean));
-    vc t = fspec_lane_log_either(v.q, direct, below);
+    fspec_lane_add_log(sum, fspec_lane_log_either(v.q, direct, below), b->n);
     /* T = log(r m zeta): dT = dm/m + dzeta/zeta; near one it was taken as a function of zeta,
      * zeta M(zeta): dT = dzeta/zeta + M' dzeta/M, the same once M = r m */
     vi near_one = v_lt(vc_norm2(v.q), v_set(0.25));
@@ -121,7 +136,6 @@ FSPEC_INLINE void fspec_lane_plain(const fspec_chain *c, const fspec_chain_block
     vc by_zeta = vc_add(izeta, vc_div(v.dm, v.m));
     vc rest = vc_select(near_one, vc_mul(fix, by_zeta), vc_mul(fix, izeta));
     slope = vc_select(near_one, vc_mul(rate, by_zeta), slope);
-    sum->f = vc_add(sum->f, vc_scale(t, v_set(b->n)));
     sum->slope = vc_add(sum->slope, vc_scale(slope, v_set(b->n)));
     sum->rest = vc_add(sum->rest, vc_scale(rest, v_set(b->n)));
 }
@@ -173,27 +187,33 @@ FSPEC_INLINE void fspec_lane_residual_block(const fspec_chain *c, const fspec_ch
     /* t(1+t)/(m(1+m)) = 1 - u(1+m+t)/(m(1+m)) */
     vc imm = vc_inv(vc_mul(m, one));
     vc excess = vc_scale(vc_mul(vc_mul(u, vc_add(one, t)), imm), v_set(-1.0));
-    vc log_y = fspec_lane_log_either(excess, vc_mul(vc_mul(t, tau), imm), ~below);
+    fspec_lane_add_log(
+        sum, fspec_lane_log_either(excess, vc_mul(vc_mul(t, tau), imm), ~below), -b->n);
+    sum->f.re -= b->n * b->log_norm;
     vc slope = vc_sub(vc_add(vc_inv(m), vc_inv(one)), vc_mul(at, wt));
     vc rest = vc_scale(vc_mul(bt, wt), v_set(-1.0));
-    sum->f.re -= b->n * (log_y.re + b->log_norm);
-    sum->f.im -= b->n * log_y.im;
     sum->slope = vc_add(sum->slope, vc_scale(slope, v_set(b->n)));
     sum->rest = vc_add(sum->rest, vc_scale(rest, v_set(b->n)));
 }
 
-static void fspec_lane_given(const fspec_chain_block *b, vc m, fspec_lane_sum *sum)
+/* One lane; repeated lanes are not asked twice (a call may be slow). */
+static void fspec_lane_given(const fspec_chain_block *b, vc m, vd one_re, vi alive,
+                             fspec_lane_sum *sum)
 {
-    double re[FSPEC_LANES], im[FSPEC_LANES], part[4][FSPEC_LANES];
+    double re[FSPEC_LANES], im[FSPEC_LANES], one[FSPEC_LANES], on[FSPEC_LANES];
+    double part[4][FSPEC_LANES], at[4] = {0.0, 0.0, 0.0, 0.0};
     v_store(re, m.re);
     v_store(im, m.im);
+    v_store(one, one_re);
+    v_store(on, v_select(alive, v_set(1.0), v_set(0.0)));
+    int asked = -1;
     for (int j = 0; j < FSPEC_LANES; j++) {
-        double log_s[2], dlog_s[2];
-        b->log_s(re[j], im[j], log_s, dlog_s, b->data);
-        part[0][j] = -log_s[0] - b->log_mean;
-        part[1][j] = -log_s[1];
-        part[2][j] = -dlog_s[0];
-        part[3][j] = -dlog_s[1];
+        int again = asked >= 0 && re[j] == re[asked] && im[j] == im[asked] && one[j] == one[asked];
+        if (on[j] != 0.0 && !again) {
+            fspec_given_value(b, re[j], im[j], one[j], at);
+            asked = j;
+        }
+        for (int f = 0; f < 4; f++) part[f][j] = at[f];
     }
     vd n = v_set(b->n);
     sum->f = vc_add(sum->f, vc_scale((vc){v_load(part[0]), v_load(part[1])}, n));
@@ -209,16 +229,17 @@ FSPEC_INLINE fspec_lane_sum fspec_lane_chain(const fspec_chain *c, fspec_lane_ar
     vc im = vc_inv(m);
     /* log((1+m)/m), the angle in [0, pi] */
     fspec_lane_sum sum;
-    sum.f = fspec_lane_log_either(im, vc_mul(one, im), none);
+    sum.f = vc_real(0.0);
+    sum.turns = zero;
+    fspec_lane_add_log(&sum, fspec_lane_log_either(im, vc_mul(one, im), none), 1.0);
     sum.slope = vc_sub(vc_inv(one), im);
     sum.rest = vc_real(0.0);
     for (size_t i = 0; i < c->n_terms; i++) {
         double rho = c->terms[i].rho;
         vc excess = vc_scale(m, v_set(rho));
         vc direct = {rho * (e.re + c->terms[i].bound), rho * e.im};
-        vd n = v_set(c->terms[i].n);
-        sum.f = vc_add(sum.f, vc_scale(fspec_lane_log_either(excess, direct, all), n));
-        sum.slope = vc_add(sum.slope, vc_scale(vc_inv(direct), n * rho));
+        fspec_lane_add_log(&sum, fspec_lane_log_either(excess, direct, all), c->terms[i].n);
+        sum.slope = vc_add(sum.slope, vc_scale(vc_inv(direct), v_set(c->terms[i].n * rho)));
     }
     /* products m zeta, and z-like ratios, go left of the cut with the sign of arg m resp. of
      * arg(m/(1+m)) + pi/2 */
@@ -229,8 +250,12 @@ FSPEC_INLINE fspec_lane_sum fspec_lane_chain(const fspec_chain *c, fspec_lane_ar
         const fspec_chain_block *b = &c->blocks[i];
         if (b->kind == FSPEC_PLAIN) fspec_lane_plain(c, b, s, m_left, &sum);
         else if (b->kind == FSPEC_RESIDUAL) fspec_lane_residual_block(c, b, s, v_left, &sum);
-        else fspec_lane_given(b, m, &sum);
+        else fspec_lane_given(b, m, one.re, s.alive, &sum);
     }
+    /* weights that are not whole leave rounding in a sum of turns that is */
+    vd whole = (sum.turns + 6755399441055744.0) - 6755399441055744.0;
+    vi rounding = v_lt(v_abs(sum.turns - whole), v_set(1e-11));
+    sum.f.im += FSPEC_PI * v_select(rounding, whole, sum.turns);
     return sum;
 }
 
@@ -274,8 +299,12 @@ FSPEC_INLINE void fspec_lane_chain_step(const fspec_chain *c, fspec_lane_arrow s
         vc step = vc_scale(vc_add(vc_mul(s.a[i], dm), s.b[i]), shrink);
         s.x[i] = vc_select(alive, vc_add(s.x[i], step), s.x[i]);
     }
+    /* small steps that stop shrinking are rounding; where m has settled, a block's unknowns may
+     * be indeterminate to more than that without harm */
+    vd of_m = vc_norm2(dm) / v_min(vc_norm2(s.x[0]), vc_norm2(s.x[1]));
+    vd enough = v_select(v_lt(of_m, v_set(1e-20)), v_set(1e-3), v_set(1e-6));
     vi settled = v_lt(size, v_set(1e-15)) |
-                 (v_lt(size, v_set(1e-8)) & v_lt(0.25 * state->step, size));
+                 (v_lt(size, enough) & v_lt(0.25 * state->step, size));
     state->f = vc_select(alive, sum.f, state->f);
     state->slope = vc_select(alive, sum.slope, state->slope);
     state->step = v_select(alive, size, state->step);

@@ -5,6 +5,7 @@
 #include "fspec_law_resnet.h"
 #include "fspec_plane.h"
 #include "fspec_chain_lanes.h"
+#include "fspec_table_lanes.h"
 
 /* delta = log(lambda_top/lambda) of a block of points (log(lambda/lambda_bottom) for the lower
  * half of a symmetric law). Near the edge it comes from the exact difference to the edge, which
@@ -236,4 +237,5 @@ static size_t fspec_level_plane(const fspec_law *law, size_t n, const double *lo
 }
 
 const fspec_kernels FSPEC_KERNELS = {FSPEC_LEVEL_NAME, fspec_level_density, fspec_level_solve,
-                                     fspec_level_plane, fspec_level_chain};
+                                     fspec_level_plane, fspec_level_chain,
+                                     fspec_level_table};

@@ -127,11 +127,13 @@ typedef struct {
     size_t (*solve)(const fspec_law *, size_t, const double *, int, fspec_solved);
     size_t (*plane)(const fspec_law *, size_t, const double *, const double *, fspec_solved);
     fspec_chain_newton_fn chain;
+    size_t (*table)(const fspec_law *, size_t, const double *, int, double *);
 } fspec_kernels;
 
 /* fspec_law_chain.c: the queries of a chain */
 int fspec_table_atom_count(const struct fspec_table *table);
 fspec_atom fspec_table_atom(const struct fspec_table *table, int i);
+double fspec_chain_point(const fspec_law *law, double x, int variable);
 size_t fspec_chain_density(const fspec_law *law, size_t n, const double *x, int variable,
                            double *density);
 size_t fspec_chain_tails(const fspec_law *law, size_t n, const double *x, int variable,

@@ -85,7 +85,7 @@ fspec_atom fspec_table_atom(const fspec_table *t, int i)
     for (;; k++)
         if (t->chain->atoms[k].mass > 0.0 && i-- == 0) break;
     const fspec_chain_atom *a = &t->chain->atoms[k];
-    return (fspec_atom){a->log_location, exp(a->log_location), a->mass};
+    return (fspec_atom){a->log_location, a->location, a->mass};
 }
 
 /* ---- points --------------------------------------------------------------------------------- */
@@ -117,16 +117,39 @@ static double end_value(const fspec_law *law, double x, double l, int variable)
     return 0.0;
 }
 
+static double solved_density(const fspec_law *law, double x, int variable)
+{
+    double re, im, one, rho, residual, bound;
+    int status;
+    fspec_solved out = {&re, &im, &one, &rho, &residual, &bound, &status};
+    fspec_chain_solve(law, 1, &x, variable, out);
+    return status == FSPEC_OK ? rho : NAN;
+}
+
+/* The density at one point, ends and tails included; NaN where it cannot be solved. */
+double fspec_chain_point(const fspec_law *law, double x, int variable)
+{
+    double l = normalised(law, x, variable);
+    const fspec_table *t = law->table;
+    if (isfinite(l) && t->n_cells && l < t->cells[0].low && l > -1e15 &&
+        t->tail_low > -INFINITY && !t->tail_is_power)
+        return solved_density(law, x, variable);
+    double y = isfinite(l) ? fspec_table_y(law->table, l) : 0.0;
+    double scale = variable == FSPEC_LAMBDA ? FSPEC_PI * x : FSPEC_PI;
+    return y > 0.0 && isfinite(y) ? y / scale : end_value(law, x, l, variable);
+}
+
 size_t fspec_chain_density(const fspec_law *law, size_t n, const double *x, int variable,
                            double *density)
 {
+    if (n > 1 && law->table->n_cells > 0 && variable != FSPEC_TOP_DISTANCE)
+        return fspec_kernels_best()->table(law, n, x, variable, density);
+    size_t failures = 0;
     for (size_t i = 0; i < n; i++) {
-        double l = normalised(law, x[i], variable);
-        double y = isfinite(l) ? fspec_table_y(law->table, l) : 0.0;
-        double scale = variable == FSPEC_LAMBDA ? FSPEC_PI * x[i] : FSPEC_PI;
-        density[i] = y > 0.0 && isfinite(y) ? y / scale : end_value(law, x[i], l, variable);
+        density[i] = fspec_chain_point(law, x[i], variable);
+        failures += density[i] != density[i] && x[i] == x[i];
     }
-    return 0;
+    return failures;
 }
 
 size_t fspec_chain_tails(const fspec_law *law, size_t n, const double *x, int variable,
@@ -145,9 +168,9 @@ size_t fspec_chain_tails(const fspec_law *law, size_t n, const double *x, int va
             if (place <= x[i]) below += a.mass;
             else above += a.mass;
         }
-        if (x[i] != x[i]) below = above = x[i];
-        if (cdf) cdf[i] = fmin(below, 1.0);
-        if (ccdf) ccdf[i] = fmin(above, 1.0);
+        int nan = x[i] != x[i];
+        if (cdf) cdf[i] = nan ? x[i] : fmin(below, 1.0);
+        if (ccdf) ccdf[i] = nan ? x[i] : fmin(above, 1.0);
     }
     return 0;
 }
@@ -158,12 +181,25 @@ static double from_l(const fspec_law *law, double l, int variable)
     return variable == FSPEC_LAMBDA ? exp(log_lam) : log_lam;
 }
 
+/* Ends of the whole law, atoms included: the quantiles of 0 and 1. */
 static double lowest(const fspec_law *law, int variable)
 {
     const fspec_table *t = law->table;
     double l = INFINITY;
     if (t->support.n_pieces) l = t->support.pieces[t->support.n_pieces - 1].low + law->log_mean;
     if (fspec_table_atom_count(t)) l = fmin(l, fspec_table_atom(t, 0).log_location);
+    return variable == FSPEC_LAMBDA ? exp(l) : l;
+}
+
+static double highest(const fspec_law *law, int variable)
+{
+    const fspec_table *t = law->table;
+    int atoms = fspec_table_atom_count(t);
+    double l = t->support.n_pieces ? t->support.pieces[0].high + law->log_mean : -INFINITY;
+    if (atoms && fspec_table_atom(t, atoms - 1).log_location > l) {
+        fspec_atom top = fspec_table_atom(t, atoms - 1);
+        return variable == FSPEC_LAMBDA ? top.location : top.log_location;
+    }
     return variable == FSPEC_LAMBDA ? exp(l) : l;
 }
 
@@ -177,8 +213,8 @@ size_t fspec_chain_quantile(const fspec_law *law, size_t n, const double *p, int
             x[i] = NAN;
             continue;
         }
-        if (p[i] == 0.0) {
-            x[i] = lowest(law, variable);
+        if (p[i] == 0.0 || p[i] == 1.0) {
+            x[i] = p[i] == 0.0 ? lowest(law, variable) : highest(law, variable);
             continue;
         }
         /* take off the atoms below; p may fall into one */
@@ -200,8 +236,6 @@ size_t fspec_chain_quantile(const fspec_law *law, size_t n, const double *p, int
         } else {
             double l = fspec_table_quantile(t, rest, t->continuous_mass - rest);
             x[i] = from_l(law, l, variable);
-            if (l == t->support.pieces[0].high || rest >= t->continuous_mass)
-                x[i] = from_l(law, t->support.pieces[0].high, variable);
         }
     }
     return 0;
@@ -271,6 +305,17 @@ static void walk_point(point_solver *s, double complex l, int restart, size_t i,
     else put_failure(i, status, out);
 }
 
+/* Along the support from the nearest solved state, and by the slow route if that fails. */
+static void walk_from_table(point_solver *s, double l, size_t i, fspec_solved out)
+{
+    fspec_walker *w = &s->walker;
+    fspec_table_place(s->law->table, l, w);
+    if (fspec_walker_to_l(w, l) == FSPEC_OK && cimag(w->x[0]) < 0.0)
+        put_point(s->law, w->x, 0.0, w->slope, l, i, out);
+    else
+        walk_point(s, l, 1, i, out);
+}
+
 /* Points inside the support, l real, in one batch. */
 static size_t newton_batch(point_solver *s, size_t n, const double *l, fspec_solved out)
 {
@@ -289,10 +334,10 @@ static size_t newton_batch(point_solver *s, size_t n, const double *l, fspec_sol
         /* the table knows y: another root would show at once */
         double y = fspec_table_y(t, l[i]);
         if (result[i].status == FSPEC_OK && fspec_chain_check(c, x) &&
-            fabs(-cimag(x[0]) - y) < 1e-3 * y)
+            (fabs(-cimag(x[0]) - y) < 1e-3 * y || l[i] < t->cells[0].low))
             put_point(s->law, x, result[i].f, result[i].slope, l[i], i, out);
         else
-            walk_point(s, target[i], 1, i, out);
+            walk_from_table(s, l[i], i, out);
         failures += out.status[i] != FSPEC_OK;
     }
     return failures;

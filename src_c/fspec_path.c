@@ -130,7 +130,6 @@ int fspec_walker_to_m(fspec_walker *w, double complex m)
         if (last) {
             trial[1] += m - trial[0];
             trial[0] = m;
-            fspec_chain_reconcile(w->chain, trial);
         }
         if (correct(w, 0.0, FSPEC_FIXED_M) == FSPEC_OK) {
             if (last) return FSPEC_OK;

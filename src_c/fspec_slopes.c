@@ -22,6 +22,16 @@ static double *copied(size_t n, const double *from, int *failed)
     return to;
 }
 
+static void free_panels(struct fspec_panels *panels)
+{
+    if (!panels)
+        return;
+    free(panels->start);
+    free(panels->panel);
+    free(panels->middle); /* the head of all arrays of doubles */
+    free(panels);
+}
+
 void fspec_slopes_free(fspec_slopes *slopes)
 {
     if (!slopes)
@@ -31,11 +41,7 @@ void fspec_slopes_free(fspec_slopes *slopes)
     free(slopes->atom_value);
     free(slopes->atom_mass);
     free(slopes->critical);
-    if (slopes->panels) {
-        free(slopes->panels->start);
-        free(slopes->panels->panel);
-        free(slopes->panels);
-    }
+    free_panels(slopes->panels);
     free(slopes);
 }
 
@@ -103,10 +109,11 @@ int fspec_slopes_discrete(size_t n, const double *values, const double *probabil
 static void legendre_rule(size_t n, fspec_rule *rule)
 {
     rule->size = n;
+    rule->stride = n == FSPEC_RULE_SIZE ? n : FSPEC_RULE_PAD;
     for (size_t i = 0; i < FSPEC_RULE_PAD; i++) {
         rule->node[i] = i < n ? cos(PI * (i + 0.75) / (n + 0.5)) : rule->node[n - 1];
         rule->weight[i] = 0.0;
-        for (int step = 0; i < n && step < 6; step++) {
+        for (int step = 0; i < n && step < 4; step++) {
             double x = rule->node[i], p = x, before = 1.0;
             for (size_t k = 2; k <= n; k++) {
                 double next = ((2.0 * k - 1.0) * x * p - (k - 1.0) * before) / k;
@@ -120,69 +127,139 @@ static void legendre_rule(size_t n, fspec_rule *rule)
     }
 }
 
-void fspec_panel_nodes(const fspec_panel *panel, const fspec_rule *rule,
-                       double d[FSPEC_RULE_PAD], double weight[FSPEC_RULE_PAD])
+/* phi'^2 and the Gaussian weights at the nodes of a rule. */
+static void set_nodes(const double *series, const fspec_panel *panel, const fspec_rule *rule,
+                      double *d, double *weight)
 {
     double b1[FSPEC_RULE_PAD] = {0}, b2[FSPEC_RULE_PAD] = {0};
     for (size_t k = panel->terms; k-- > 1;) {
         for (size_t i = 0; i < FSPEC_RULE_PAD; i++) {
-            double b = panel->series[k] + 2.0 * rule->node[i] * b1[i] - b2[i];
+            double b = series[k] + 2.0 * rule->node[i] * b1[i] - b2[i];
             b2[i] = b1[i];
             b1[i] = b;
         }
     }
-    for (size_t i = 0; i < FSPEC_RULE_PAD; i++) {
-        double slope = panel->series[0] + rule->node[i] * b1[i] - b2[i];
+    double density = panel->half / sqrt(2.0 * PI);
+    for (size_t i = 0; i < rule->stride; i++) {
+        double slope = series[0] + rule->node[i] * b1[i] - b2[i];
         double z = panel->centre + panel->half * rule->node[i];
         d[i] = slope * slope;
-        weight[i] = panel->half * rule->weight[i] * exp(-0.5 * z * z) / sqrt(2.0 * PI);
+        weight[i] = rule->weight[i] * density * exp(-0.5 * z * z);
     }
 }
 
-static void set_panel(fspec_panel *panel, const fspec_smooth_slopes *law, size_t i,
-                      const struct fspec_panels *panels)
+/* Powers of t of a Chebyshev series, by Clenshaw's recurrence for polynomials. */
+static void set_powers(const double *series, size_t terms, double power[FSPEC_MAX_TERMS])
 {
+    double b1[FSPEC_MAX_TERMS + 1] = {0}, b2[FSPEC_MAX_TERMS + 1] = {0};
+    for (size_t k = terms; k-- > 0;) {
+        double factor = k > 0 ? 2.0 : 1.0; /* b_0 ends with t b_1, not 2 t b_1 */
+        for (size_t i = terms - k; i-- > 0;) {
+            double b = (i == 0 ? series[k] : factor * b1[i - 1]) - b2[i];
+            b2[i] = b1[i];
+            b1[i] = b;
+        }
+    }
+    memcpy(power, b1, FSPEC_MAX_TERMS * sizeof *power);
+}
+
+/* The image of the ellipse, symmetric about the real axis, and how far it reaches. */
+static void set_corners(fspec_panel *panel, const double corner[2][FSPEC_CORNERS / 2 + 1],
+                        double *reach2)
+{
+    *reach2 = -1.0; /* constant: no root, or only roots */
+    for (size_t i = 0; i <= FSPEC_CORNERS / 2; i++) {
+        double x = corner[0][i], y = corner[1][i], re = 0.0, im = 0.0;
+        for (size_t k = panel->terms; k-- > 0;) {
+            double next = re * x - im * y + panel->power[k];
+            im = re * y + im * x;
+            re = next;
+        }
+        panel->corner_re[i] = panel->corner_re[FSPEC_CORNERS - i] = re;
+        panel->corner_im[i] = im;
+        panel->corner_im[FSPEC_CORNERS - i] = -im;
+        double away = re - panel->power[0];
+        if (panel->terms > 1)
+            *reach2 = fmax(*reach2, 1.1 * (away * away + im * im));
+    }
+}
+
+static void set_panel(struct fspec_panels *panels, const fspec_smooth_slopes *law, size_t i,
+                      const double corner[2][FSPEC_CORNERS / 2 + 1])
+{
+    fspec_panel *panel = &panels->panel[i];
+    double series[FSPEC_MAX_TERMS] = {0};
     panel->centre = law->centre[i];
     panel->half = law->half[i];
     panel->joints = law->joints[i];
     panel->terms = 1;
     for (size_t k = 0; k < law->n_terms; k++) {
-        panel->series[k] = ldexp(law->coefficients[i * law->n_terms + k], -panels->exponent);
-        if (panel->series[k] != 0.0)
+        series[k] = ldexp(law->coefficients[i * law->n_terms + k], -panels->exponent);
+        if (series[k] != 0.0)
             panel->terms = k + 1;
     }
-    for (size_t k = 1; k < panel->terms; k++) /* |T_k| <= cosh(k log rho) on the ellipse */
-        panel->reach += fabs(panel->series[k]) * cosh(k * FSPEC_LOG_RHO[0]);
-    for (size_t e = 0; e < FSPEC_ELLIPSES; e++)
-        for (size_t k = 3; k < panel->terms; k++)
-            panel->remainder[e] += fabs(panel->series[k]) * cosh(k * FSPEC_LOG_RHO[e]);
-    fspec_panel_nodes(panel, &panels->rules[0], panel->d, panel->weight);
+    set_powers(series, panel->terms, panel->power);
+    panel->guess[0] = series[0] - series[2];
+    panel->guess[1] = series[1];
+    panel->guess[2] = 2.0 * series[2];
+    panels->middle[i] = panel->power[0];
+    set_corners(panel, corner, &panels->reach2[i]);
+    for (size_t r = 0; r < FSPEC_RULES; r++) {
+        const fspec_rule *rule = &panels->rules[r];
+        set_nodes(series, panel, rule, panels->d[r] + i * rule->stride,
+                  panels->weight[r] + i * rule->stride);
+    }
 }
 
-static struct fspec_panels *make_panels(const fspec_smooth_slopes *law)
+/* Room for the panels of a law, NULL when memory is out. */
+static struct fspec_panels *new_panels(const fspec_smooth_slopes *law, size_t total)
 {
     struct fspec_panels *panels = calloc(1, sizeof *panels);
     if (!panels)
         return NULL;
-    panels->n_covers = law->n_covers;
+    size_t doubles = 2;
+    for (size_t r = 0; r < FSPEC_RULES; r++) {
+        legendre_rule(FSPEC_RULE_SIZE + r, &panels->rules[r]);
+        doubles += 2 * panels->rules[r].stride;
+    }
     panels->start = calloc(law->n_covers + 1, sizeof *panels->start);
-    for (size_t c = 0; panels->start && c < law->n_covers; c++)
-        panels->start[c + 1] = panels->start[c] + law->cover_panels[c];
-    size_t total = panels->start ? panels->start[law->n_covers] : 0;
-    panels->panel = calloc(total ? total : 1, sizeof *panels->panel);
-    if (!panels->start || !panels->panel) {
-        free(panels->start);
-        free(panels->panel);
-        free(panels);
+    panels->panel = calloc(total + 1, sizeof *panels->panel);
+    double *next = panels->middle = calloc(total + 1, doubles * sizeof *panels->middle);
+    if (!panels->start || !panels->panel || !panels->middle) {
+        free_panels(panels);
         return NULL;
     }
+    panels->reach2 = next += total;
+    next += total;
+    for (size_t r = 0; r < FSPEC_RULES; r++) {
+        panels->d[r] = next;
+        panels->weight[r] = next += total * panels->rules[r].stride;
+        next += total * panels->rules[r].stride;
+    }
+    return panels;
+}
+
+static struct fspec_panels *make_panels(const fspec_smooth_slopes *law)
+{
+    size_t total = 0;
+    for (size_t c = 0; c < law->n_covers; c++) total += law->cover_panels[c];
+    struct fspec_panels *panels = new_panels(law, total);
+    if (!panels)
+        return NULL;
+    panels->n_covers = law->n_covers;
+    for (size_t c = 0; c < law->n_covers; c++)
+        panels->start[c + 1] = panels->start[c] + law->cover_panels[c];
     int exponent;
     frexp(law->top, &exponent);
     panels->exponent = exponent / 2;
-    for (size_t r = 0; r < FSPEC_RULES; r++)
-        legendre_rule(FSPEC_RULE_SIZE + r, &panels->rules[r]);
-    for (size_t i = 0; i < total; i++)
-        set_panel(&panels->panel[i], law, i, panels);
+    double corner[2][FSPEC_CORNERS / 2 + 1];
+    for (size_t i = 0; i <= FSPEC_CORNERS / 2; i++) {
+        double angle = 2.0 * PI * i / FSPEC_CORNERS;
+        corner[0][i] = 0.5 * (FSPEC_RHO + 1.0 / FSPEC_RHO) * cos(angle);
+        corner[1][i] = 0.5 * (FSPEC_RHO - 1.0 / FSPEC_RHO) * sin(angle);
+    }
+    corner[1][FSPEC_CORNERS / 2] = 0.0;
+    for (size_t i = 0; i < total; i++) set_panel(panels, law, i, corner);
     return panels;
 }
 
@@ -225,6 +302,7 @@ int fspec_slopes_smooth(const fspec_smooth_slopes *law, fspec_slopes **slopes)
     s->mean = law->mean;
     s->second = law->second;
     s->top = law->top;
+    s->resolved = law->bottom > law->resolved ? 0.0 : law->resolved;
     /* Outside the ellipse with foci bottom and top where rho^-2K = the error. As |zeta - bottom|
      * >= |zeta| - bottom, the focal sum about 0 and top that keeps it is larger by bottom. */
     double rho = exp(LOG_GUARD_ERROR / (2.0 * s->count));

@@ -23,6 +23,7 @@ struct fspec_slopes {
     double mean, second;  /* E d, E d^2 */
     double top;           /* sup of the support */
     double guard;         /* 0 for a discrete law */
+    double resolved;      /* the panels serve |zeta| >= this */
     size_t n_atoms;       /* atoms d > 0 of the law itself (not of the rule) */
     double *atom_value, *atom_mass;
     size_t n_critical; /* values where the density of d is infinite like an inverse root */
@@ -38,7 +39,8 @@ typedef struct {
 
 /* M at any zeta, by the panels inside the guard and by the rule outside; on the real axis the
  * limit from above (im = +0) or from below (im = -0). Not finite at an atom, a critical value or
- * NaN. Panels are resolved for |zeta| >= 1e-12 top (E loses digits below). */
+ * NaN. All of it is NaN where the panels are not fine enough: for 0 < |zeta| < resolved, inside
+ * the guard, of a law that comes as near to 0. */
 fspec_slopes_value fspec_slopes_near(const fspec_slopes *slopes, double re, double im);
 
 #endif

@@ -21,7 +21,7 @@ typedef struct {
     double end, half_k;   /* the end of the piece that k belongs to */
     double low, high;
     double mass, below, above; /* continuous mass in this cell, below it and above it */
-    int from_high;        /* R is the mass up to the high end */
+    double from_high;     /* 1 if R is the mass up to the high end (all doubles: lanes gather) */
 } fspec_cell;
 
 typedef struct fspec_table {
@@ -29,7 +29,8 @@ typedef struct fspec_table {
     fspec_support support;
     size_t n_cells, room;
     fspec_cell *cells; /* ascending */
-    double tail_low, tail_slope; /* below the lowest cell of a tail y ~ e^(slope l) */
+    double tail_low, tail_slope; /* below the lowest cell of a tail y ~ e^(slope l) ... */
+    int tail_is_power;           /* ... to rounding; else points there are solved one by one */
     double bins_low, bins_scale; /* index: first cell that may hold l */
     int bins[FSPEC_CELL_BINS];
     double continuous_mass, mass_error; /* |1 - all masses| */
@@ -51,5 +52,7 @@ void fspec_table_tails(const fspec_table *table, double l, double *below, double
 double fspec_table_quantile(const fspec_table *table, double below, double above);
 /* A state to start Newton's method at l from (in a piece). */
 void fspec_table_guess(const fspec_table *table, double l, fspec_state *x);
+/* Puts the walker at the solved state nearest to l. */
+void fspec_table_place(const fspec_table *table, double l, fspec_walker *walker);
 
 #endif

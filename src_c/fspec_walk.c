@@ -124,11 +124,11 @@ static int at_infinity(fspec_walker *w, enum gap_end *end, double *place)
     double m = creal(w->x[0]), slope = creal(w->slope), l = creal(w->l);
     if (m < 10.0) return -1;
     const fspec_chain_atom *atom = mark_near(c, l + m * slope, fabs(0.2 * m * slope) + 1e-13);
-    if (atom && atom->mass > 0 && fabs(-m * m * slope / atom->mass - 1.0) < 0.02)
+    if (atom && atom->mass > c->slack && fabs(-m * m * slope / atom->mass - 1.0) < 0.02)
         return past_atom(w);
-    if (m > 1e3) {
+    if (m > 100.0) {
         const fspec_chain_atom *root = mark_near(c, l + 0.5 * m * slope, 0.02 * fabs(m * slope));
-        if (root && root->mass == 0.0) {
+        if (root && fabs(root->mass) <= c->slack) {
             *end = GAP_INVERSE;
             *place = root->log_location - c->log_mean;
             return FSPEC_OK;
@@ -137,13 +137,17 @@ static int at_infinity(fspec_walker *w, enum gap_end *end, double *place)
     return -1;
 }
 
-/* Real m in steps; where an unknown runs through 0 or infinity while l stays finite, over it.
- * `widest` is the largest distance to such a point seen in this gap. */
-static int gap_step(fspec_walker *w, double *widest, enum gap_end *end, int *finished)
+/* Real m in steps; where an unknown runs through 0 or infinity while l stays smooth, over it.
+ * `widest` is the largest distance to such a point seen in this gap, slope_before dl/dm one step
+ * earlier. */
+static int gap_step(fspec_walker *w, double reach, double *widest, double *slope_before,
+                    enum gap_end *end, int *finished)
 {
-    double m = creal(w->x[0]), near = 1.0 / fspec_walker_rate(w), h = 0.2 * near;
+    double m = creal(w->x[0]), near = 1.0 / fspec_walker_rate(w), h = 0.67 * reach * near;
+    double bend = fabs(creal(w->slope) / *slope_before - 1.0);
     *widest = fmax(*widest, near);
-    if (near < 0.02 * *widest && cabs(near * w->slope) < 0.02) {
+    *slope_before = creal(w->slope);
+    if (near < 0.02 * *widest && cabs(near * w->slope) < 0.02 && bend < 0.02) {
         *widest = 0.0;
         return over(w, m + 1.5 * near, 1.5 * near);
     }
@@ -156,10 +160,10 @@ static int gap_step(fspec_walker *w, double *widest, enum gap_end *end, int *fin
 }
 
 /* From a real point of a gap to its lower end. */
-static int walk_gap(fspec_walker *w, enum gap_end *end, double *place)
+static int walk_gap(fspec_walker *w, double reach, enum gap_end *end, double *place)
 {
     int finished = 0;
-    double widest = 0.0;
+    double widest = 0.0, slope_before = 0.0;
     for (int i = 0; i < MAX_GAP_STEPS && !finished; i++) {
         if (!(creal(w->slope) < 0)) return FSPEC_WRONG_BRANCH;
         double m = creal(w->x[0]), e = creal(w->x[1]);
@@ -172,7 +176,7 @@ static int walk_gap(fspec_walker *w, enum gap_end *end, double *place)
         if (status == FSPEC_OK) continue;
         if (status > 0) return status;
         if (m > 1e12) return FSPEC_NOT_CONVERGED;
-        status = gap_step(w, &widest, end, &finished);
+        status = gap_step(w, reach, &widest, &slope_before, end, &finished);
         if (status != FSPEC_OK) return status;
     }
     return finished ? FSPEC_OK : FSPEC_NOT_CONVERGED;
@@ -213,7 +217,7 @@ static int to_critical(fspec_walker *w, double complex m1)
         double complex f1 = w->slope * (far ? m1 * m1 * m1 : 1.0);
         if (f1 == f0) return FSPEC_OK;
         double complex step = -f1 * (m1 - m0) / (f1 - f0);
-        if (cabs(step) < 1e-9 * cabs(m1)) return FSPEC_OK;
+        if (cabs(step) * fspec_walker_rate(w) < 1e-9) return FSPEC_OK;
         m0 = m1;
         f0 = f1;
         m1 += step;
@@ -298,6 +302,16 @@ static double tail_mass(const fspec_walker *w)
     return alpha > 0 ? y / (FSPEC_PI * alpha) : HUGE_VAL;
 }
 
+/* S as a function of m alone loses the digits of 1 + m as the mass below gets small: once a tail
+ * is a power of lambda, the power serves. */
+static int is_power(const fspec_chain *c, const piece_walk *p, double tail)
+{
+    if (!c->of_m_only || !(tail < 1e-7)) return 0;
+    double before = cimag(1.0 / p->slope_before) / cimag(p->m_before);
+    double alpha = cimag(1.0 / p->here.slope) / cimag(p->here.x[0]);
+    return fabs(alpha - before) < 1e-5 * fabs(alpha);
+}
+
 /* The inverse-root point ahead, if there is one: l - l_0 ~ C/m^2, so that it is about -m slope/2
  * away. */
 static const fspec_chain_atom *inverse_ahead(const fspec_walker *w, double *distance)
@@ -307,16 +321,16 @@ static const fspec_chain_atom *inverse_ahead(const fspec_walker *w, double *dist
     if (cabs(w->x[0]) < 5.0 || !(*distance > 0) || fabs(cimag(estimate)) > 0.3 * *distance)
         return NULL;
     const fspec_chain_atom *mark = mark_near(w->chain, creal(w->l) - *distance, 0.3 * *distance);
-    return mark && mark->mass == 0.0 ? mark : NULL;
+    return mark && fabs(mark->mass) <= w->chain->slack ? mark : NULL;
 }
 
 /* A step along l that must not fall out of the support: y may not collapse at once. */
-static int step_down(piece_walk *p, double h)
+static int step_down(piece_walk *p, double h, int tries)
 {
     fspec_walker *w = &p->here;
     double l = creal(w->l);
     fspec_walker_copy(&p->back, w);
-    for (int i = 0; i < 40; i++, h *= 0.3) {
+    for (int i = 0; i < tries; i++, h *= 0.3) {
         if (fspec_walker_to_l(w, l - h) == FSPEC_OK &&
             cimag(w->x[0]) < 0.3 * cimag(p->back.x[0]))
             return FSPEC_OK;
@@ -333,7 +347,7 @@ static int piece_step(fspec_support *s, piece_walk *p, int *ended)
     double l = creal(w->l), h = s->reach * cabs(w->slope) / fspec_walker_rate(w);
     double root;
     const fspec_chain_atom *inverse = inverse_ahead(w, &root);
-    if (inverse && root < 1e-7 * fmax(1.0, fabs(l))) {
+    if (inverse && root < 1e-6 * fmax(1.0, fabs(l))) {
         close_piece(s, inverse->log_location - s->chain->log_mean, FSPEC_END_INVERSE);
         *ended = 1;
         return FSPEC_OK;
@@ -354,14 +368,16 @@ static int piece_step(fspec_support *s, piece_walk *p, int *ended)
         h = fmin(h, s->reach * cabs(ahead));
     }
     double tail = tail_mass(w);
-    /* l - l_critical is -1/(2 alpha) in a tail e^(alpha l), but positive near an edge */
-    if (tail > 1e-17 || creal(ahead) > 0) {
+    /* near an edge y falls as fast, but there the edge is at hand and e does not vanish */
+    int vanishing = cabs(w->x[1]) < 1e-10 || cabs(ahead) > 1e-6;
+    if (l > -1e15 && (tail > 1e-17 || !vanishing) && !is_power(s->chain, p, tail)) {
         p->m_before = w->x[0];
         p->slope_before = w->slope;
-        int status = step_down(p, h);
-        if (status == FSPEC_OK) return keep_state(s, w);
         /* rounding may stop a walk far down a tail that no longer counts */
-        if (tail > 1e-14) return status;
+        int spent = vanishing && tail < 1e-12;
+        int status = step_down(p, h, spent ? 2 : 40);
+        if (status == FSPEC_OK) return keep_state(s, w);
+        if (!spent) return status;
     }
     close_piece(s, -INFINITY, FSPEC_END_TAIL);
     *ended = 1;
@@ -448,7 +464,7 @@ static int next_piece(fspec_support *s, piece_walk *p, int *found)
         p->critical = INFINITY;
     } else {
         if ((status = keep_state(s, w)) != FSPEC_OK) return status;
-        if ((status = walk_gap(w, &gap, &place)) != FSPEC_OK) return status;
+        if ((status = walk_gap(w, s->reach, &gap, &place)) != FSPEC_OK) return status;
         if (gap == GAP_BOTTOM) return FSPEC_OK;
         if ((status = start_piece(s, p, gap, place)) != FSPEC_OK) return status;
     }

@@ -17,6 +17,7 @@ from fastspec.cli import main
 
 LIMIT = ["resnet-limit", "--c", "0.125"]
 RESNET = ["resnet", "--depth", "6", "--activation", "tanh", "--sigma-w", "0.4"]
+RELU = ["resnet", "--depth", "3", "--activation", "relu", "--sigma-w", "0.5"]
 FORWARD = ["feedforward", "--depth", "4", "--activation", "hard_tanh", "--weights", "orthogonal"]
 
 
@@ -125,20 +126,47 @@ def test_outputs_go_to_files_and_notes_to_stderr(capsys, tmp_path):
     np.testing.assert_array_equal(values[:, 1], json.loads(record.read_text())["pdf"])
 
 
-def test_network_density_says_which_law_it_draws(capsys):
+def test_network_density_is_that_of_its_depth(capsys):
     _, out, err = run(capsys, "density", *RESNET, "--points", "5", "--json")
     record = json.loads(out)
-    net = fs.ResNet(depth=6, activation="tanh", sigma_w=0.4)
-    try:
-        law = net.spectrum()
-    except NotImplementedError:
-        law = net.spectrum(limit=True)
-        assert record["law"] == "limit"
-        assert "limit law" in record["note"]
-        assert err.count("\n") == 1 and "limit law" in err
-    else:
-        assert (record["law"], record["note"], err) == ("exact", None, "")
+    law = fs.ResNet(depth=6, activation="tanh", sigma_w=0.4).spectrum()
+    assert (record["law"], err) == ("exact", "")
+    assert not [key for key in record if key.startswith("limit")]
+    np.testing.assert_allclose(record["support"], law.support(), rtol=1e-14)
     np.testing.assert_allclose(record["pdf"], law.pdf(np.array(record["lambda"])), rtol=1e-12)
+
+
+def test_grid_holds_both_laws(capsys):
+    net = fs.ResNet(depth=3, activation="linear", sigma_w=0.5)
+    ends = np.array([net.spectrum().support()[0], net.spectrum(limit=True).support()[0]])
+    assert ends[0, 0] < ends[1, 0] and ends[0, 1] < ends[1, 1]
+    arguments = replaced(RELU, "--activation", "linear")
+    values = read_csv(run(capsys, "density", *arguments, "--limit", "--csv")[1])[1]
+    assert (values[0, 0], values[-1, 0]) == (ends[0, 0], ends[1, 1])
+
+
+@pytest.mark.parametrize("more", [[], ["--singular-values"]])
+def test_limit_law_stands_beside_the_exact_one(capsys, more):
+    arguments = ["density", *RELU, "--limit", "--points", "9", *more]
+    header, values = read_csv(run(capsys, *arguments, "--csv")[1])
+    net = fs.ResNet(depth=3, activation="relu", sigma_w=0.5)
+    exact, limit = net.spectrum(), net.spectrum(limit=True)
+    if more:
+        exact, limit = exact.singular_values(), limit.singular_values()
+    x = values[:, 0]
+    assert header == ["s" if more else "lambda", "pdf", "cdf", "limit_pdf", "limit_cdf"]
+    ends = np.array([*exact.support(), *limit.support()])
+    np.testing.assert_allclose([x[0], x[-1]], [ends.min(), ends.max()], rtol=1e-15)
+    for column, values_of in enumerate([exact.pdf, exact.cdf, limit.pdf, limit.cdf], start=1):
+        np.testing.assert_array_equal(values[:, column], values_of(x))
+    assert np.abs(values[:, 1] - values[:, 3]).max() > 0.01  # two laws, not one twice
+    record = json.loads(run(capsys, *arguments, "--json")[1])
+    assert record["limit_pdf"] == values[:, 3].tolist()
+    assert record["limit_cdf"] == values[:, 4].tolist()
+    np.testing.assert_array_equal(record["limit_support"], limit.support())
+    assert record["limit_atoms"] == []
+    table = run(capsys, *arguments)[1].splitlines()
+    assert table[0].split() == header
 
 
 def test_network_options_reach_the_network(capsys):
@@ -147,32 +175,66 @@ def test_network_options_reach_the_network(capsys):
         "orthogonal", "--sigma-b", "0.1", "--input-second-moment", "2", "--limit", "--json",
     )  # fmt: skip
     record = json.loads(out)
-    law = fs.ResNet(
+    net = fs.ResNet(
         depth=6, activation="tanh", sigma_w=0.4, skip=0.9, depth_scaled=False,
         weights="orthogonal", sigma_b=0.1, input_second_moment=2.0,
-    ).spectrum(limit=True)  # fmt: skip
-    assert (record["law"], err) == ("limit", "")
-    np.testing.assert_allclose(record["support"], law.support(), rtol=1e-12)
+    )  # fmt: skip
+    assert (record["law"], err) == ("exact", "")
+    np.testing.assert_allclose(record["support"], net.spectrum().support(), rtol=1e-12)
+    np.testing.assert_allclose(
+        record["limit_support"], net.spectrum(limit=True).support(), rtol=1e-12
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "batch_norm"),
+    [([], None), (["--batch-norm"], True), (["--batch-norm", "0.5,0.2"], (0.5, 0.2))],
+)
+def test_batch_norm_and_longer_branches(capsys, options, batch_norm):
+    arguments = [*RELU, "--branch-layers", "2", "--input-second-moment", "4", *options]
+    record = json.loads(run(capsys, "condition", *arguments, "--json")[1])
+    net = fs.ResNet(
+        depth=3, activation="relu", sigma_w=0.5, branch_layers=2, batch_norm=batch_norm,
+        input_second_moment=4.0,
+    )  # fmt: skip
+    assert record["condition_number"] == pytest.approx(
+        net.spectrum().condition_number(), rel=1e-12
+    )
+    assert record["parameters"]["branch_layers"] == 2
+
+
+def test_widths(capsys):
+    arguments = ["feedforward", "--depth", "2", "--activation", "relu", "--widths", "1,2,3"]
+    record = json.loads(run(capsys, "condition", *arguments, "--json")[1])
+    law = fs.FeedForward(2, "relu", widths=[1, 2, 3]).spectrum()
+    np.testing.assert_allclose(record["support"], law.support(), rtol=1e-14)
+    np.testing.assert_allclose(record["atoms"], [[0.0, 2 / 3]], rtol=1e-14)
+    assert record["parameters"]["widths"] == [1.0, 2.0, 3.0]
 
 
 def test_simulation_reports_the_distance(capsys):
-    _, out, err = run(
-        capsys, "density", *RESNET, "--limit", "--simulate", "60", "--seed", "3", "--json"
-    )
+    arguments = ["density", *RESNET, "--simulate", "60", "--seed", "3", "--json"]
+    _, out, err = run(capsys, *arguments, "--limit")
     simulation = json.loads(out)["simulation"]
     net = fs.ResNet(depth=6, activation="tanh", sigma_w=0.4)
     measured = fs.simulate.jacobian_singular_values(net, 60, seed=3)
-    expected = fs.simulate.ks_distance(measured, net.spectrum(limit=True))
+    expected = fs.simulate.ks_distance(measured, net.spectrum())
+    limit = fs.simulate.ks_distance(measured, net.spectrum(limit=True))
     assert simulation["ks_distance"] == pytest.approx(expected, rel=1e-12)
+    assert simulation["limit_ks_distance"] == pytest.approx(limit, rel=1e-12)
+    assert f"({limit:.4g} from the limit law)" in err
     assert (simulation["width"], simulation["seed"]) == (60, 3)
     assert simulation["outlying_singular_values"] == []
     assert f"KS distance {expected:.4g}" in err
+    _, out, err = run(capsys, *arguments)
+    assert "limit_ks_distance" not in json.loads(out)["simulation"]
+    assert err == f"fastspec: note: simulated width 60: KS distance {expected:.4g}\n"
 
 
 def test_simulation_names_the_outlier_of_relu(capsys):
     _, out, err = run(
         capsys, "density", "resnet", "--depth", "20", "--activation", "relu", "--sigma-w", "1",
-        "--limit", "--simulate", "150", "--json",
+        "--simulate", "150", "--json",
     )  # fmt: skip
     simulation = json.loads(out)["simulation"]
     outliers = simulation["outlying_singular_values"]
@@ -180,14 +242,40 @@ def test_simulation_names_the_outlier_of_relu(capsys):
     assert f"outliers {outliers[0]:.12g}" in err
 
 
-@pytest.mark.parametrize("more", [[], ["--simulate", "40"], ["--singular-values"]])
+@pytest.mark.parametrize(
+    "more", [[], ["--simulate", "40"], ["--singular-values"], ["--limit", "--simulate", "40"]]
+)
 def test_plot_is_written(capsys, tmp_path, more):
     pytest.importorskip("matplotlib")
     path = tmp_path / "density.png"
-    code, out, err = run(capsys, "density", *RESNET, "--limit", "--plot", str(path), *more)
+    code, out, err = run(capsys, "density", *RELU, "--plot", str(path), *more)
     assert (code, out) == (0, "")
     assert path.read_bytes().startswith(b"\x89PNG")
     assert f"picture written to {path}" in err
+
+
+@pytest.mark.parametrize(
+    ("more", "legend"),
+    [
+        ([], None),
+        (["--limit"], ["depth 3", "limit of infinite depth"]),
+        (["--simulate", "40"], ["measured", "depth 3"]),
+        (["--limit", "--simulate", "40"], ["measured", "depth 3", "limit of infinite depth"]),
+    ],
+)
+def test_plot_shows_both_laws(capsys, monkeypatch, more, legend):
+    pytest.importorskip("matplotlib")
+    figures = []
+    monkeypatch.setattr(
+        "fastspec._cli_commands.save_plot", lambda figure, path: figures.append(figure)
+    )
+    assert run(capsys, "density", *RELU, "--seed", "1", "--plot", "x.png", *more)[0] == 0
+    (axes,) = figures[0].axes
+    names = axes.get_legend() and [text.get_text() for text in axes.get_legend().get_texts()]
+    assert names == legend
+    drawn = [line for line in axes.lines if line.get_transform() == axes.transData]
+    assert len(drawn) == 1 + ("--limit" in more)
+    assert axes.get_title() == "resnet, relu"
 
 
 # --- condition ----------------------------------------------------------------------------------
@@ -215,12 +303,47 @@ def test_condition_json_with_coverage_and_infinity(capsys):
 
 
 def test_condition_of_a_network_reports_its_cumulant(capsys):
-    _, out, _ = run(capsys, "condition", *RESNET, "--limit", "--json")
+    _, out, _ = run(capsys, "condition", *RESNET, "--json")
     net = fs.ResNet(depth=6, activation="tanh", sigma_w=0.4)
     expected = float(net.effective_cumulant())
-    assert json.loads(out)["effective_cumulant"] == pytest.approx(expected, rel=1e-12)
-    _, out, _ = run(capsys, "condition", *RESNET, "--limit")
+    record = json.loads(out)
+    assert record["effective_cumulant"] == pytest.approx(expected, rel=1e-12)
+    assert record["condition_number"] == pytest.approx(
+        net.spectrum().condition_number(), rel=1e-12
+    )
+    _, out, _ = run(capsys, "condition", *RESNET)
     assert out.splitlines()[-1] == f"cumulant c        {expected:.12g}"
+
+
+def test_condition_beside_the_limit(capsys):
+    net = fs.ResNet(depth=3, activation="relu", sigma_w=0.5)
+    exact, limit = net.spectrum(), net.spectrum(limit=True)
+    lines = run(capsys, "condition", *RELU, "--limit")[1].splitlines()
+    assert lines[0] == f"condition number        {exact.condition_number():.12g}"
+    assert lines[1] == f"limit condition number  {limit.condition_number():.12g}"
+    low, high = limit.support()[0]
+    assert f"limit support           [{low:.12g}, {high:.12g}]" in lines
+    arguments = ["condition", *RELU, "--limit", "--coverage", "0.9", "--json"]
+    record = json.loads(run(capsys, *arguments)[1])
+    for prefix, law in (("", exact), ("limit_", limit)):
+        expected = law.condition_number(coverage=0.9)
+        assert record[f"{prefix}condition_number"] == pytest.approx(expected, rel=1e-12)
+
+
+def test_condition_lists_every_interval_and_atom(capsys):
+    # One block I + D W, orthogonal W, slopes 0 and 1: continuous on both sides of a gap above 1.
+    block = ["resnet", "--depth", "1", "--activation", "relu", "--weights", "orthogonal"]
+    net = fs.ResNet(depth=1, activation="relu", weights="orthogonal")
+    support = net.spectrum().support()
+    assert len(support) == 2
+    expected = ", ".join(f"[{low:.12g}, {high:.12g}]" for low, high in support)
+    assert f"support           {expected}" in run(capsys, "condition", *block)[1].splitlines()
+    # One layer D W, orthogonal W: the two slopes squared and nothing else.
+    layer = ["feedforward", "--depth", "1", "--activation", "leaky_relu:slope=0.5", "--weights",
+             "orthogonal"]  # fmt: skip
+    lines = run(capsys, "condition", *layer)[1].splitlines()
+    assert "support           none" in lines
+    assert "atoms             0.5 at 0.25, 0.5 at 1" in lines
 
 
 def test_condition_lists_atoms(capsys):
@@ -314,7 +437,16 @@ def test_wrong_cumulant(capsys, c):
         (["condition", *RESNET, "--sigma-b", "nan"], ["--sigma-b", ">= 0"]),
         (["condition", *RESNET, "--input-second-moment", "-1"], ["--input-second-moment"]),
         (["condition", *RESNET, "--fixed-point"], ["--fixed-point"]),
-        (["condition", *FORWARD, "--sigma-w", "2", "--limit"], ["--limit", "chi"]),
+        (["condition", *FORWARD, "--sigma-w", "2", "--limit"], ["--limit: needs", "chi"]),
+        (["density", *FORWARD, "--weights", "gaussian", "--limit"], ["--limit: needs weights"]),
+        (["condition", *FORWARD, "--widths", "1,2"], ["--widths", "depth + 1 = 5"]),
+        (["condition", *FORWARD, "--widths", "1,,2"], ["--widths", "N0,N1"]),
+        (["condition", *FORWARD, "--widths", "1,1,0,1,1"], ["--widths", "> 0"]),
+        (["condition", *RESNET, "--widths", "1,1"], ["--widths"]),
+        (["condition", *RESNET, "--branch-layers", "0"], ["--branch-layers", "whole number"]),
+        (["condition", *RESNET, "--batch-norm", "1"], ["--batch-norm", "GAMMA,BETA"]),
+        (["condition", *RESNET, "--batch-norm", "0,1"], ["--batch-norm", "gamma"]),
+        (["condition", *RESNET, "--batch-norm", "nan,1"], ["--batch-norm", "GAMMA,BETA"]),
         (["condition", *RESNET, "--input-mean", "1.5"], ["--input-mean", "input_second_moment"]),
         (["condition", *RESNET, "--skip", "0"], ["--skip", "not 0"]),
     ],

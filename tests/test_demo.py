@@ -52,7 +52,7 @@ def test_relu_needs_sigma_w_one_half():
 
 @pytest.fixture(scope="module")
 def result(tmp_path_factory):
-    """One run at width 80: exit code, the table's rows and the picture."""
+    """One run at width 400: exit code, the table's rows and the picture."""
     out = tmp_path_factory.mktemp("demo") / "made"
     capture = pytest.MonkeyPatch()
     lines = []
@@ -76,9 +76,13 @@ def test_table_has_laws_that_fit_and_the_outlier_of_relu_only(result):
     assert [row[:2] for row in rows] == [
         [activation, str(depth)] for activation in demo.ACTIVATIONS for depth in demo.DEPTHS
     ]
-    for activation, depth, _, ks, law, bulk, everything, outliers, at in rows:
-        assert float(ks) < 0.05
-        assert float(bulk) == pytest.approx(float(law), rel=0.2)
+    for activation, depth, _, ks, ks_limit, cond, limit, bulk, everything, outliers, at in rows:
+        # The law at this depth is nearer: it is off by the fluctuations of ten spectra only.
+        assert float(ks) < min(float(ks_limit), 0.005)
+        assert float(ks_limit) < 0.02
+        # An edge lies inside that of infinite width by (3 pi/2 N)^(2/3) or so: below 2 %.
+        assert 0.98 * float(cond) < float(bulk) < float(cond)
+        assert float(limit) == 2.746  # at c = 0.125, whatever the activation and the depth
         if activation == "relu":
             assert float(outliers) >= (0.5 if depth == "10" else 1.0)
             assert float(at) > 1.01 * 2.746**0.5  # beyond the edge of the law

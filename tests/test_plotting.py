@@ -9,7 +9,7 @@ import pytest
 
 import fastspec as fs
 from fastspec._variables import EIGENVALUE
-from fastspec.plotting import law_range, plot_comparison, plot_law
+from fastspec.plotting import LIMIT_STYLE, law_range, plot_comparison, plot_law
 
 Figure = pytest.importorskip("matplotlib.figure").Figure
 
@@ -235,6 +235,157 @@ def test_new_axes_by_default():
     plt.close(ax.figure)
 
 
+# --- several intervals, divergences -------------------------------------------------------------
+
+LEAKY = fs.Layer(fs.activation("leaky_relu", slope=0.3), q=1.0, weight_variance=1.0, width=0.1)
+GAP = fs.ChainLaw([LEAKY])  # two bands with a gap
+BLOCK = fs.ChainLaw([fs.Residual(fs.Layer("relu", q=1.0, weight_variance=0.5))])
+ARCSINE = fs.ChainLaw(
+    [fs.Residual(fs.Layer("linear", q=1.0, weight_variance=0.25, weights="orthogonal"))]
+)
+
+
+@pytest.mark.parametrize("law", [GAP, BLOCK], ids=["gap", "block"])
+@pytest.mark.parametrize("axis", ["linear", "log"])
+def test_every_interval_is_a_curve_of_its_own(ax, law, axis):
+    assert len(law.support()) == 2
+    plot_law(law, ax, axis=axis, label="two parts")
+    drawn = curves(ax)
+    assert [line.get_label() for line in drawn].count("two parts") == 1
+    total = 0.0
+    for line, (low, high) in zip(drawn, law.support(), strict=True):
+        x = line.get_xdata()
+        assert low <= x[0] < low + 1e-4 * (high - low)  # an infinite end has no point
+        assert high - 1e-4 * (high - low) < x[-1] <= high
+        total += area(line, log=axis == "log")
+    # Trapezoids from the first point on: 2 sqrt(1e-5) of an inverse-root end is lost or so.
+    assert total == pytest.approx(1.0, abs=5e-3 if law is BLOCK else 1e-4)
+
+
+@pytest.mark.parametrize("singular", [False, True])
+@pytest.mark.parametrize("axis", ["linear", "log"])
+def test_inverse_root_ends_run_out_of_the_top(ax, axis, singular):
+    # I + W/2, W orthogonal: 1/(pi sqrt((x - a)(b - x))) on [a, b] = [(1 - 1/2)^2, (1 + 1/2)^2].
+    plot_law(ARCSINE, ax, axis=axis, singular_values=singular)
+    (line,) = curves(ax)
+    x, y = line.get_data()
+    lam = x**2 if singular else x
+    inner = (lam > 0.26) & (lam < 2.24)
+    exact = 1.0 / (np.pi * np.sqrt((lam - 0.25) * (2.25 - lam)))[inner]
+    jacobian = (2 * x if singular else 1.0) * (x if axis == "log" else 1.0)
+    np.testing.assert_allclose(y[inner], (exact * (jacobian * np.ones_like(x))[inner]), rtol=1e-9)
+    top = ax.get_ylim()[1]
+    assert 2.0 * y.min() < top < 15.0 * y.min()  # neither flattened nor cut to its bottom
+    assert y[:5].max() > top and y[-5:].max() > top
+
+
+class ArcsineAndAtom:
+    """Half of `ARCSINE`, the other half at 1."""
+
+    _variable = EIGENVALUE
+    atoms = np.array([[1.0, 0.5]])
+    support = ARCSINE.support
+
+    def pdf(self, lam):
+        return 0.5 * ARCSINE.pdf(lam)
+
+    def cdf(self, lam):
+        return 0.5 * ARCSINE.cdf(lam) + 0.5 * (np.asarray(lam) >= 1.0)
+
+    def icdf(self, p):
+        low, high = 0.5 * ARCSINE.cdf(1.0), 0.5 + 0.5 * ARCSINE.cdf(1.0)
+        p = np.asarray(p)
+        q = np.where(p < low, 2.0 * p, np.where(p > high, 2.0 * p - 1.0, 2.0 * low))
+        return ARCSINE.icdf(q)
+
+
+def test_atoms_do_not_count_as_area(ax):
+    plot_law(ARCSINE, ax, axis="linear")
+    alone = ax.get_ylim()[1]
+    ax.clear()
+    plot_law(ArcsineAndAtom(), ax, axis="linear")
+    assert ax.get_ylim()[1] == pytest.approx(0.5 * alone, rel=0.05)
+
+
+def test_a_single_peak_is_shown_whole(ax):
+    # Ends like square roots, close to them peaks of three times the mean.
+    law = fs.ChainLaw(
+        [fs.Residual(fs.Layer("hard_tanh", q=0.3, weight_variance=0.5, weights="orthogonal"))]
+    )
+    plot_law(law, ax, axis="linear")
+    top = curves(ax)[0].get_ydata().max()
+    low, high = law.support()[0]
+    assert top > 3.0 / (high - low)
+    assert ax.get_ylim()[1] == pytest.approx(1.1 * top)
+
+
+class NarrowPeak:
+    """Half the mass uniform on [0, 1000], half on [500.3, 500.31]."""
+
+    _variable = EIGENVALUE
+    atoms = np.empty((0, 2))
+    _x = np.array([0.0, 500.3, 500.31, 1000.0])
+    _p = np.array([0.0, 0.25015, 0.750155, 1.0])
+
+    def support(self):
+        return [(0.0, 1000.0)]
+
+    def pdf(self, lam):
+        inside = (np.asarray(lam) >= 500.3) & (np.asarray(lam) <= 500.31)
+        return np.where(inside, 50.0005, 0.0005)
+
+    def cdf(self, lam):
+        return np.interp(lam, self._x, self._p)
+
+    def icdf(self, p):
+        return np.interp(p, self._p, self._x)
+
+
+def test_narrow_peaks_inside_are_resolved(ax):
+    plot_law(NarrowPeak(), ax, axis="linear")
+    (line,) = curves(ax)
+    assert np.sum(line.get_ydata() > 1.0) > 50
+
+
+def test_a_singularity_that_holds_much_of_the_area_is_cut(ax):
+    # 1/(lambda log^2 lambda) at 0: the height below which 92 % of the area lies is 1e5.
+    plot_law(fs.BernoulliLimit(0.4), ax, axis="linear")
+    low, high = fs.BernoulliLimit(0.4).support()[0]
+    assert ax.get_ylim()[1] <= 1.1 * 8.0 * 0.4 / (high - low) * (1 + 1e-12)
+
+
+def test_labels_of_atoms_side_by_side_do_not_cover_each_other(ax):
+    plot_law(fs.BernoulliLimit(0.25), ax, axis="linear")
+    plot_law(fs.BernoulliLimit(0.26), ax, axis="linear")
+    ax.figure.canvas.draw()
+    first, second = (text.get_window_extent() for text in ax.texts)
+    assert not first.overlaps(second)
+
+
+def test_several_atoms(ax):
+    law = fs.ChainLaw([fs.Layer(fs.activation("leaky_relu", slope=0.5), q=1.0,
+                                weight_variance=1.0, weights="orthogonal", mean=1.0)])  # fmt: skip
+    plot_law(law, ax)
+    assert [tuple(stem.get_xdata()) for stem in stems(ax)] == [(0.25, 0.25), (1.0, 1.0)]
+    assert texts(ax) == ["atom, mass 0.1587", "atom, mass 0.8413"]
+    assert ax.get_xlim()[0] < 0.25 and ax.get_xlim()[1] > 1.0
+
+
+def test_auto_keeps_the_axis_of_a_picture(ax):
+    plot_law(fs.ResNetLimit(0.125), ax)  # linear
+    plot_law(fs.FussCatalan(8), ax)  # alone it would be logarithmic
+    assert ax.get_xscale() == "linear"
+    x, y = curves(ax)[1].get_data()
+    np.testing.assert_array_equal(y, fs.FussCatalan(8).pdf(x)[: y.size])
+
+
+def test_short_logarithmic_axes_have_plain_ticks(ax):
+    plot_law(fs.ResNetLimit(0.125), ax, axis="log")
+    ax.figure.canvas.draw()
+    labels = [label.get_text() for label in ax.get_xticklabels()]
+    assert {"0.5", "1", "2"} <= set(labels)
+
+
 # --- measured values ----------------------------------------------------------------------------
 
 
@@ -286,7 +437,7 @@ def test_no_outliers_no_mark(ax):
 def test_measured_share_of_an_atom(ax):
     s = np.sqrt(np.concatenate((np.full(40, 1e-32), np.linspace(1.0, 2.0, 60))))
     plot_comparison(s, AtomAtZero(), ax, singular_values=False, axis="linear")
-    assert texts(ax) == ["atom, mass 0.5\nmeasured 0.4"]
+    assert texts(ax) == ["atom, mass 0.5, measured 0.4"]
     assert bar_area(ax) == pytest.approx(0.6, rel=1e-12)
 
 
@@ -294,6 +445,29 @@ def test_number_of_bars(ax):
     law = fs.ResNetLimit(0.125)
     plot_comparison(np.sqrt(law.icdf(np.linspace(0.1, 0.9, 100))), law, ax, bins=7)
     assert len(ax.patches) == 7
+
+
+def test_bars_leave_gaps_empty(ax):
+    law = GAP.singular_values()
+    (_, low), (high, _) = law.support()
+    s = law.icdf((np.arange(400) + 0.5) / 400)
+    plot_comparison(s, GAP, ax)
+    assert bar_area(ax) == pytest.approx(1.0, rel=1e-12)
+    lefts = np.array([bar.get_x() for bar in ax.patches])
+    rights = lefts + [bar.get_width() for bar in ax.patches]
+    assert np.all((rights <= low) | (lefts >= high))
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["measured", "law"]
+
+
+def test_a_limit_law_joins_the_legend(ax):
+    law = fs.ResNetLimit(0.125)
+    s = np.sqrt(law.icdf((np.arange(200) + 0.5) / 200))
+    s[-1] = 3.0
+    plot_comparison(s, law, ax, label="depth 7")
+    plot_law(fs.ResNetLimit(0.2), ax, singular_values=True, label="limit", **LIMIT_STYLE)
+    labels = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert labels == ["measured", "depth 7", "limit", "1 outlying, not in the law"]
+    assert [line.get_linestyle() for line in curves(ax)] == ["-", "--"]
 
 
 # --- errors -------------------------------------------------------------------------------------

@@ -120,6 +120,31 @@ def test_many_random_points_have_no_missed_pole():
             assert np.all(m.imag <= 1e-14 * np.abs(m))
 
 
+@pytest.mark.parametrize("size", [1e-16, 1e-24, 1e-32])
+def test_far_below_the_top(size):
+    # E zeta/(zeta - d) -> -zeta E 1/d where that is finite (tanh: 1/d = cosh(h)^4). Zeros of phi'
+    # make it pi rho sqrt(-zeta), rho the sum of the densities w(h)/|phi''(h)| there (sin: odd
+    # multiples of pi/2, |phi''| = 1).
+    zeta = size * np.exp(1j * np.array([0.3, 1.5, 3.0, 3.14159]))
+    m, e, dm = kernel_slopes(activation("tanh"), 0.25).m(zeta)
+    inverse = (math.exp(2.0) + 4.0 * math.exp(0.5) + 3.0) / 8.0
+    assert np.allclose(e, -zeta * inverse, rtol=1e-11, atol=0.0)
+    assert np.allclose(m, -1.0, rtol=1e-15)
+    e, dm = kernel_slopes(activation("sin"), 1.0).m(zeta)[1:]
+    roots = np.pi * (np.arange(-6, 6) + 0.5)
+    rho = float(np.sum(np.exp(-0.5 * roots**2))) / math.sqrt(2.0 * math.pi)
+    further = 2.0 * math.sqrt(size)     # the next term is of order zeta
+    assert np.allclose(e, np.pi * rho * np.sqrt(-zeta), rtol=1e-13 + further, atol=0.0)
+    assert np.allclose(dm, 0.5 * e / zeta, rtol=1e-12 + further, atol=0.0)
+
+
+def test_what_is_not_resolved_is_nan():
+    slopes = kernel_slopes(activation("gelu"), 1.0)
+    assert np.all(np.isnan(slopes.m(np.array([1e-155, -1e-155, 1e-156j]))))
+    narrow = kernel_slopes(activation("tanh"), 0.01)      # d keeps away from 0: no floor
+    assert np.all(np.isfinite(narrow.m(np.array([1e-155, 1e-156j]))))
+
+
 @pytest.mark.parametrize("q", [100.0, 900.0])
 def test_sin_at_large_variance_is_the_arcsine_law(q):
     # d = cos(h)^2, h uniform modulo pi up to exp(-2q): E 1/(zeta - d) = 1/sqrt(zeta (zeta - 1)).

@@ -165,6 +165,82 @@ static void test_bad_arguments(void)
         CHECK(fspec_status_message(status) != NULL, "status %d", status);
 }
 
+typedef struct {
+    double m[2], e[2], dm[2];
+} transform;
+
+static transform transform_at(const fspec_slopes *slopes, double re, double im)
+{
+    transform v;
+    fspec_slopes_transform(slopes, 1, &re, &im, v.m, v.e, v.dm);
+    return v;
+}
+
+/* d = 0, 1, 4 with probability 1/2, 1/4, 1/4: M(2) = 1/4 - 1/2, M' = -1/4 - 1/4. */
+static void test_discrete_slopes(void)
+{
+    double values[] = {4.0, 0.0, 1.0}, chances[] = {0.25, 0.5, 0.25}, summary[6];
+    fspec_slopes *slopes = NULL;
+    CHECK(fspec_slopes_discrete(3, values, chances, &slopes) == FSPEC_OK, "atoms");
+    fspec_slopes_summary(slopes, summary);
+    CHECK(summary[0] == 1.25 && summary[1] == 4.25 && summary[2] == 4.0, "%g", summary[0]);
+    CHECK(summary[3] == 0.5 && summary[4] == 0.5 && summary[5] == 0.0, "%g", summary[3]);
+    transform v = transform_at(slopes, 2.0, 0.0);
+    CHECK(fabs(v.m[0] + 0.25) < 1e-15 && v.m[1] == 0.0, "M = %g", v.m[0]);
+    CHECK(fabs(v.e[0] - 0.25) < 1e-15 && fabs(v.dm[0] + 0.5) < 1e-15, "%g %g", v.e[0], v.dm[0]);
+    v = transform_at(slopes, 1.0, 2.0); /* 1/(2i) = -i/2, 4/(-3 + 2i) = (-12 - 8i)/13 */
+    CHECK(fabs(v.m[0] + 3.0 / 13.0) < 1e-15, "Re M = %.17g", v.m[0]);
+    CHECK(fabs(v.m[1] + 0.125 + 2.0 / 13.0) < 1e-15, "Im M = %.17g", v.m[1]);
+    fspec_slopes_free(slopes);
+    chances[0] = 0.3;
+    CHECK(fspec_slopes_discrete(3, values, chances, &slopes) == FSPEC_BAD_ARGUMENT, "sum 1.05");
+}
+
+/* phi' = h, h ~ N(0, 1): d = h^2. The nodes of the "rule" are of no use: the panels serve. */
+static fspec_slopes *chi_square(void)
+{
+    enum { PANELS = 21 };
+    double value = 1.0, mass = 1.0, centre[PANELS], half[PANELS], series[2 * PANELS];
+    int joints[PANELS];
+    size_t panels = PANELS;
+    for (int i = 0; i < PANELS; i++) {
+        series[2 * i] = centre[i] = i - 0.5 * (PANELS - 1);
+        series[2 * i + 1] = half[i] = 0.5;
+        joints[i] = (i > 0) + 2 * (i < PANELS - 1);
+    }
+    fspec_smooth_slopes law = {.count = 1, .value = &value, .mass = &mass, .mean = 1.0,
+                               .second = 3.0, .top = 110.25, .resolved = 1.1e-31, .n_covers = 1,
+                               .cover_panels = &panels, .n_terms = 2, .centre = centre,
+                               .half = half, .coefficients = series, .joints = joints};
+    fspec_slopes *slopes = NULL;
+    CHECK(fspec_slopes_smooth(&law, &slopes) == FSPEC_OK, "chi square");
+    return slopes;
+}
+
+static void test_smooth_slopes(void)
+{
+    fspec_slopes *slopes = chi_square();
+    for (double a = 1e-9; a < 5.0; a *= 3.7) { /* E a^2/(a^2 + h^2) */
+        double exact = a * sqrt(0.5 * M_PI) * exp(0.5 * a * a) * erfc(a / sqrt(2.0));
+        transform v = transform_at(slopes, -a * a, 0.0);
+        CHECK(fabs(v.e[0] / exact - 1.0) < 4e-15, "a = %g: E = %.17g, %.17g", a, v.e[0], exact);
+        CHECK(fabs(v.m[0] + 1.0 - exact) < 4e-15 && fabs(v.m[1]) < 1e-15, "M(%g)", -a * a);
+    }
+    for (double x = 1e-13; x < 20.0; x *= 2.9) { /* Im M = -pi x rho(x) on the axis */
+        double exact = -sqrt(0.5 * M_PI * x) * exp(-0.5 * x), s = 1e-5 * x;
+        transform v = transform_at(slopes, x, 0.0), below = transform_at(slopes, x, -0.0);
+        CHECK(fabs(v.m[1] / exact - 1.0) < 1e-14, "x %g: %.17g, %.17g", x, v.m[1], exact);
+        CHECK(v.m[0] == below.m[0] && v.m[1] == -below.m[1], "M(%g - i0)", x);
+        v = transform_at(slopes, x, x);
+        transform left = transform_at(slopes, x - s, x), right = transform_at(slopes, x + s, x);
+        double size = hypot(v.dm[0], v.dm[1]);
+        for (int k = 0; k < 2; k++)
+            CHECK(fabs((right.e[k] - left.e[k]) / (2.0 * s) - v.dm[k]) < 1e-8 * size, "%g", x);
+    }
+    CHECK(isnan(transform_at(slopes, 1e-33, 0.0).e[0]), "below what is resolved");
+    fspec_slopes_free(slopes);
+}
+
 int main(void)
 {
     test_quarter_circle();
@@ -173,6 +249,8 @@ int main(void)
     test_round_trip();
     test_special_points();
     test_bad_arguments();
+    test_discrete_slopes();
+    test_smooth_slopes();
     printf("%d passed, %d failed\n", checks - failures, failures);
     return failures != 0;
 }

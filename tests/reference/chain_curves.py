@@ -397,6 +397,11 @@ class Solver:
 
     def solve(self, lam):
         """(m, in_gap): m at lam + i0; in a gap m at log lam + 1e-30 i, whose Im m is ~ 1e-30."""
+        state, gap = self.state(lam)
+        return state.m, gap
+
+    def state(self, lam):
+        """(state, in_gap) in mpmath."""
         try:
             state = self.rough(lam)
         except ArithmeticError:
@@ -407,7 +412,7 @@ class Solver:
             for gap in (False, True):
                 found = self.chain.polish(state, lam, GAP_OFFSET if gap else 0)
                 if found is not None and (gap or -found.m.imag > THINNEST * abs(found.m)):
-                    return found.m, gap
+                    return found, gap
         raise ArithmeticError(f"no right solution at lam = {lam}")
 
     def density(self, lam):

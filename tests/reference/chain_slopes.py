@@ -170,29 +170,40 @@ class SmoothSlopes:
         return (1 + self.half) * lib.exp(-(h - mean)**2 / (2 * q)) / lib.sqrt(2 * lib.pi * q)
 
     def _double_panel(self, panel):
-        """w d and d at the Chebyshev nodes; w d dh and d at the Gauss nodes. Remembered."""
+        """w d, d, w at the Chebyshev nodes; w d dh, d, w at the Gauss nodes. Remembered."""
         if panel not in self.doubles:
             middle, half = (panel[0] + panel[1]) / 2, (panel[1] - panel[0]) / 2
             rows = []
             for x in (self.chebyshev, self.gauss[0]):
                 h = middle + half * x
                 d = NUMPY_SLOPES[self.name](h)**2
-                rows += [self._weight(h, np) * d, d]
-            rows[2] = rows[2] * half * self.gauss[1]
+                weight = self._weight(h, np)
+                rows += [weight * d, d, weight]
+            rows[3] = rows[3] * half * self.gauss[1]
             self.doubles[panel] = np.array(rows)
         return self.doubles[panel]
 
+    def _resolved(self, values, sizes, largest):
+        """Whether the Chebyshev coefficients of each row fall fast enough; the largest share."""
+        tails = np.max(np.abs(values @ self.cosines[16:21].T), axis=1)
+        heads = np.max(np.abs(values), axis=1)
+        largest = max(largest, float(np.max(heads * sizes)))
+        return (tails <= self.limit * heads) | (heads * sizes <= 1e-44 * largest), largest
+
     def panels(self, zeta):
-        """Panels fine enough for this zeta, and their double precision data."""
-        fine, data, todo, largest = [], [], self.base, 0.0
+        """Panels fine enough for this zeta, and their double precision data.
+
+        Both M = E d/(zeta - d) and 1 + M = E zeta/(zeta - d) are looked at: where phi' has a zero
+        the first is flat but for a notch of width sqrt|zeta|, which samples would miss.
+        """
+        fine, data, todo, largest = [], [], self.base, [0.0, 0.0]
         for _ in range(DEPTH):
             table = np.array([self._double_panel(panel) for panel in todo])
-            values = table[:, 0] / (zeta - table[:, 1])
-            tails = np.max(np.abs(values @ self.cosines[16:21].T), axis=1)
-            heads = np.max(np.abs(values), axis=1)
+            inverse = 1 / (zeta - table[:, 1])
             sizes = np.array([b - a for a, b in todo])
-            largest = max(largest, float(np.max(heads * sizes)))
-            good = (tails <= self.limit * heads) | (heads * sizes <= 1e-44 * largest)
+            good, largest[0] = self._resolved(table[:, 0] * inverse, sizes, largest[0])
+            other, largest[1] = self._resolved(table[:, 2] * zeta * inverse, sizes, largest[1])
+            good &= other
             fine += [panel for panel, ok in zip(todo, good, strict=True) if ok]
             data.append(table[good])
             todo = [half for (a, b), ok in zip(todo, good, strict=True) if not ok
@@ -220,10 +231,10 @@ class SmoothSlopes:
         """(M, M') at zeta. M' is a double in either case: it only steers Newton's method."""
         rough = complex(zeta)
         fine, data = self.panels(rough)
-        inverse = 1 / (rough - data[:, 3])
-        slope = -complex(np.sum(data[:, 2] * inverse**2))
+        inverse = 1 / (rough - data[:, 4])
+        slope = -complex(np.sum(data[:, 3] * inverse**2))
         if isinstance(zeta, complex):
-            return complex(np.sum(data[:, 2] * inverse)), slope
+            return complex(np.sum(data[:, 3] * inverse)), slope
         x, y = mp.re(zeta), mp.im(zeta)
         re, im = mpf(0), mpf(0)
         for panel in fine:
@@ -236,7 +247,7 @@ class SmoothSlopes:
 
     def moment(self, k):
         data = np.array([self._double_panel(panel) for panel in self.panels(1e3 + 0j)[0]])
-        return float(np.sum(data[:, 2] * data[:, 3]**(k - 1)))
+        return float(np.sum(data[:, 3] * data[:, 4]**(k - 1)))
 
     def density(self, d):
         """Density of the slope law at d, sum of w(h)/|d'(h)|; tanh only."""

@@ -20,7 +20,7 @@ __all__ = ["choose", "compress"]
 
 FloatArray = NDArray[np.float64]
 
-_NODES = (4, 6, 8, 12, 16, 24, 32)
+_NODES = (3, 4, 6, 8, 12, 16, 24, 32)
 _SPENT = 1e-14      # an off-diagonal entry below it: the measure has no further nodes
 
 
@@ -45,9 +45,9 @@ def choose(
     factors, error : list of Factor, float
         The largest difference in the last comparison; all factors and 0 if no number agrees.
     """
-    previous, agreed = None, False
+    previous, agreed, groups = None, False, _groups(chain)
     for nodes in _NODES:
-        short = compress(chain, nodes)
+        short = _shortened(groups, nodes)
         if len(short) == len(chain):
             break
         values = np.asarray(measure(short), dtype=float)
@@ -61,17 +61,26 @@ def choose(
 
 
 def compress(chain: Sequence[Factor], nodes: int) -> list[Factor]:
-    """Every group of more than ``nodes`` factors that differ only in their variances, as a rule.
+    """Every group of more than ``nodes`` factors that differ only in their variances, as a rule."""
+    return _shortened(_groups(chain), nodes)
+
+
+def _groups(chain: Sequence[Factor]) -> list[list[Factor]]:
+    """Factors that differ only in their variances.
 
     Groups are in the order of their last members: the last factor keeps the output's width.
     """
     groups: dict[tuple[object, ...], list[Factor]] = {}
     for factor in chain:
-        fixed = [layer._replace(q=0.0, weight_variance=1.0) for layer in factor.layers]
-        key = factor.skip, *fixed
+        key = (factor.skip, *((layer.activation, layer.mean, layer.weights, layer.width_out,
+                               layer.width_in) for layer in factor.layers))
         groups[key] = groups.pop(key, [])
         groups[key].append(factor)
-    return [factor for group in groups.values()
+    return list(groups.values())
+
+
+def _shortened(groups: list[list[Factor]], nodes: int) -> list[Factor]:
+    return [factor for group in groups
             for factor in (group if len(group) <= nodes else _rule(group, nodes))]
 
 

@@ -3,20 +3,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "check.h"
 #include "fspec_law.h"
 
-static int failures, checks;
-
-#define CHECK(condition, ...)                                  \
-    do {                                                       \
-        checks++;                                              \
-        if (!(condition)) {                                    \
-            failures++;                                        \
-            printf("line %d: %s: ", __LINE__, #condition);     \
-            printf(__VA_ARGS__);                               \
-            printf("\n");                                      \
-        }                                                      \
-    } while (0)
+int checks, failures;
 
 static fspec_law *plain(double depth, double p, double q, double variance, int ensemble)
 {
@@ -251,6 +241,7 @@ int main(void)
     test_bad_arguments();
     test_discrete_slopes();
     test_smooth_slopes();
+    test_chains();
     printf("%d passed, %d failed\n", checks - failures, failures);
     return failures != 0;
 }

@@ -2,6 +2,7 @@
 
 import fastspec as fs
 
+
 def _relu(variance, weights="gaussian", repeat=1):
     return fs.Layer("relu", q=1.0, weight_variance=variance, weights=weights, repeat=repeat)
 

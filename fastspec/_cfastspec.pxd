@@ -38,6 +38,7 @@ cdef extern from "fastspec.h" nogil:
     void fspec_law_cell(const fspec_law *law, size_t i, double *low, double *high, double *end,
                         double *power)
     double fspec_law_mass_error(const fspec_law *law)
+    double fspec_law_unresolved(const fspec_law *law)
 
     size_t fspec_law_density(const fspec_law *law, size_t n, const double *x, int variable,
                              double *density)

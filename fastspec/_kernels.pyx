@@ -124,6 +124,10 @@ cdef class Law:
         """How far the masses found by solving are from 1."""
         return fspec_law_mass_error(self.handle)
 
+    def unresolved(self):
+        """Mass near 0 that is not resolved."""
+        return fspec_law_unresolved(self.handle)
+
     def support(self, int variable):
         """(low, high) of the hull of the continuous part, or None."""
         cdef double low, high

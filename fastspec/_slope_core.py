@@ -136,6 +136,10 @@ class SlopeCore:
         """How far the masses of branches and atoms are from 1."""
         return abs(math.fsum([self._mass, *(mass for _, mass in self._atoms)]) - 1.0)
 
+    def unresolved(self) -> float:
+        """Mass near 0 that is not resolved: none."""
+        return 0.0
+
     def moment(self, k: int) -> float:
         """E lambda^k."""
         with np.errstate(over="ignore", under="ignore"):

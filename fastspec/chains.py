@@ -42,6 +42,11 @@ class SolvedLaw(SpectralLaw):
             raise ConvergenceError(message)
         if missing > _COMPLETE:
             warnings.warn(message, ConvergenceWarning, stacklevel=3)
+        if core.unresolved() > _COMPLETE:
+            low = core.cells()[0, 0]
+            warnings.warn(f"a mass of {core.unresolved():.3g} lies below log lambda = {low:.6g}, "
+                          "where slopes are too small to resolve: queries there give NaN",
+                          ConvergenceWarning, stacklevel=3)
         super().__init__(core, **parameters)
 
     def pdf(self, x: ArrayLike, *, out: FloatArray | None = None, on_error: str = "warn",
@@ -197,8 +202,9 @@ class _Cores:
             self._at = core.quantile(1.0 - share + share * _TESTED, _kernels.LOG_LAMBDA)[0]
             step = 1e-3 * np.abs(self._at - core.quantile(
                 1.0 - share + 0.99 * share * _TESTED, _kernels.LOG_LAMBDA)[0])
-            rise = _log_density(core, self._at + step) - _log_density(core, self._at - step)
-            self._scale = 1.0 / np.maximum(1.0, np.abs(rise / (2.0 * step)))
+            with np.errstate(invalid="ignore"):
+                rise = _log_density(core, self._at + step) - _log_density(core, self._at - step)
+                self._scale = 1.0 / np.maximum(1.0, np.abs(rise / (2.0 * step)))
         return _log_density(core, self._at) * self._scale
 
 

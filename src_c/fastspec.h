@@ -149,6 +149,10 @@ int fspec_law_chain(size_t n_blocks, const fspec_block *blocks, double error, fs
  * a chain: above 1e-10 the law is incomplete. 0 for the other laws. */
 double fspec_law_mass_error(const fspec_law *law);
 
+/* Mass of a chain's law so near 0 (slopes below 1e-76 of the typical one) that it is not resolved:
+ * queries there give NaN. Usually 0. */
+double fspec_law_unresolved(const fspec_law *law);
+
 void fspec_law_free(fspec_law *law);
 
 /* ---- what is known in closed form ---------------------------------------------------------- */

@@ -34,6 +34,11 @@ double fspec_law_mass_error(const fspec_law *law)
     return law->table ? law->table->mass_error : 0.0;
 }
 
+double fspec_law_unresolved(const fspec_law *law)
+{
+    return law->table ? law->table->unresolved : 0.0;
+}
+
 /* ---- support and atoms --------------------------------------------------------------------- */
 
 int fspec_law_interval_count(const fspec_law *law)
@@ -157,6 +162,7 @@ size_t fspec_chain_tails(const fspec_law *law, size_t n, const double *x, int va
 {
     const fspec_table *t = law->table;
     int atoms = fspec_table_atom_count(t);
+    size_t failures = 0;
     for (size_t i = 0; i < n; i++) {
         double l = normalised(law, x[i], variable), below = 0.0, above = t->continuous_mass;
         if (variable == FSPEC_LAMBDA && x[i] < 0.0) l = -INFINITY;
@@ -168,11 +174,12 @@ size_t fspec_chain_tails(const fspec_law *law, size_t n, const double *x, int va
             if (place <= x[i]) below += a.mass;
             else above += a.mass;
         }
-        int nan = x[i] != x[i];
-        if (cdf) cdf[i] = nan ? x[i] : fmin(below, 1.0);
-        if (ccdf) ccdf[i] = nan ? x[i] : fmin(above, 1.0);
+        int nan = x[i] != x[i] || below != below;
+        if (cdf) cdf[i] = nan ? NAN : fmin(below, 1.0);
+        if (ccdf) ccdf[i] = nan ? NAN : fmin(above, 1.0);
+        failures += nan && x[i] == x[i];
     }
-    return 0;
+    return failures;
 }
 
 static double from_l(const fspec_law *law, double l, int variable)
@@ -208,6 +215,7 @@ size_t fspec_chain_quantile(const fspec_law *law, size_t n, const double *p, int
 {
     const fspec_table *t = law->table;
     int atoms = fspec_table_atom_count(t);
+    size_t failures = 0;
     for (size_t i = 0; i < n; i++) {
         if (!(p[i] >= 0.0 && p[i] <= 1.0)) {
             x[i] = NAN;
@@ -236,9 +244,10 @@ size_t fspec_chain_quantile(const fspec_law *law, size_t n, const double *p, int
         } else {
             double l = fspec_table_quantile(t, rest, t->continuous_mass - rest);
             x[i] = from_l(law, l, variable);
+            failures += l != l;
         }
     }
-    return 0;
+    return failures;
 }
 
 /* ---- solved points ---------------------------------------------------------------------------- */

@@ -243,12 +243,12 @@ static void place_cell(fspec_cell *cell, const fspec_piece *p, double low, doubl
     cell->high = high;
     cell->end = low;
     cell->slope = 2.0 / (high - low);
-    if (high == p->high) {
+    if (high == p->high && p->high_end != FSPEC_END_TAIL) {
         cell->half_k = p->high_end == FSPEC_END_ROOT ? 0.5 : -0.5;
         cell->end = high;
         cell->from_high = 1.0;
         cell->slope = -cell->slope;
-    } else if (low == p->low) {
+    } else if (low == p->low && high != p->high) {
         cell->half_k = p->low_end == FSPEC_END_ROOT ? 0.5 : -0.5;
     }
     cell->offset = -1.0 - cell->slope * cell->end;
@@ -410,6 +410,22 @@ static void finish(fspec_table *t)
     t->hard_exponent = t->tail_low > -INFINITY ? 1.0 / t->tail_slope : 0.0;
 }
 
+/* A tail that goes on below the smallest slopes in reach: its mass is what is missing, provided
+ * that this is about 1 + m there (which for a slowly varying tail is the mass below). */
+static void add_unresolved(fspec_table *t, double atoms)
+{
+    const fspec_support *s = &t->support;
+    const fspec_piece *p = &s->pieces[s->n_pieces - 1];
+    double e = creal(fspec_support_state(s, p->first + p->count - 1)[1]), found = 0.0;
+    for (size_t i = 0; i < t->n_cells; i++) found += t->cells[i].mass;
+    double missing = 1.0 - atoms - found;
+    if (!(missing > 0.0 && fabs(e / missing - 1.0) < 0.3)) return;
+    t->unresolved = missing;
+    t->tail_is_power = 0;
+    t->tail_slope =
+        exp(polynomial(t->cells[t->n_cells - 1].log_y, -1.0)) / (FSPEC_PI * missing);
+}
+
 static int solve_pieces(builder *b)
 {
     fspec_table *t = b->table;
@@ -424,6 +440,7 @@ static int solve_pieces(builder *b)
         b->piece = &t->support.pieces[t->support.n_pieces - 1];
         status = fit_piece(b);
     }
+    if (status == FSPEC_OK && t->support.unresolved && t->n_cells) add_unresolved(t, atoms);
     t->mass_error = fabs(1.0 - atoms - cell_mass(t));
     fspec_walker_free(&walk);
     return status;
@@ -436,7 +453,7 @@ static void attempt(builder *b, double reach)
     fspec_support_free(&t->support);
     fspec_support_init(&t->support, t->chain, reach);
     t->n_cells = 0;
-    t->error = 0.0;
+    t->error = t->unresolved = 0.0;
     t->tail_low = -INFINITY;
     t->status = solve_pieces(b);
     if (t->mass_error < mass_complete) t->status = FSPEC_OK;
@@ -538,6 +555,10 @@ void fspec_table_tails(const fspec_table *t, double l, double *below, double *ab
         return;
     }
     const fspec_cell *c = &t->cells[i];
+    if (l < c->low && t->unresolved > 0.0) {
+        *below = *above = NAN;
+        return;
+    }
     if (l < c->low) {
         *below = c->below * exp(t->tail_slope * (l - c->low));
         *above = t->continuous_mass - *below;
@@ -577,6 +598,7 @@ double fspec_table_quantile(const fspec_table *t, double below, double above)
         else low = mid + 1;
     }
     const fspec_cell *c = &t->cells[low];
+    if (below < c->below && t->tail_low > -INFINITY && low == 0 && t->unresolved > 0.0) return NAN;
     if (below < c->below && t->tail_low > -INFINITY && low == 0)
         return c->low + log(below / c->below) / t->tail_slope;
     double part = from_below ? below - c->below : c->mass - (above - c->above);

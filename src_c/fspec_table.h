@@ -34,6 +34,7 @@ typedef struct fspec_table {
     double bins_low, bins_scale; /* index: first cell that may hold l */
     int bins[FSPEC_CELL_BINS];
     double continuous_mass, mass_error; /* |1 - all masses| */
+    double unresolved; /* mass below the lowest cell that is known only as what is missing */
     double error;       /* what the polynomials leave, relative */
     double hard_exponent;
     int status;

@@ -66,7 +66,7 @@ static void close_piece(fspec_support *s, double low, enum fspec_end end)
 
 /* ---- gaps ---------------------------------------------------------------------------------- */
 
-enum gap_end { GAP_EDGE, GAP_INVERSE, GAP_BOTTOM };
+enum gap_end { GAP_EDGE, GAP_INVERSE, GAP_SOFT, GAP_BOTTOM };
 
 /* The atom (or inverse-root point, mass 0) nearest to normalised l, or NULL. */
 static const fspec_chain_atom *mark_near(const fspec_chain *c, double l, double reach)
@@ -159,8 +159,53 @@ static int gap_step(fspec_walker *w, double reach, double *widest, double *slope
     return fspec_walker_to_edge(w, m + h, m);
 }
 
-/* From a real point of a gap to its lower end. */
-static int walk_gap(fspec_walker *w, double reach, enum gap_end *end, double *place)
+static int is_real_state(const fspec_walker *w)
+{
+    for (size_t i = 0; i < w->chain->size; i++)
+        if (fabs(cimag(w->x[i])) > 1e-13 * cabs(w->x[i])) return 0;
+    return 1;
+}
+
+/* Whether zeta of a smooth slope law is about to meet the law's top. */
+static int meets_top(const fspec_walker *w)
+{
+    const fspec_chain *c = w->chain;
+    for (size_t i = 0; i < c->n_blocks; i++) {
+        const fspec_chain_block *b = &c->blocks[i];
+        for (size_t j = 0; j < b->n_factors; j++) {
+            const fspec_slopes *s = c->factors[b->first_factor + j].slopes;
+            double zeta = creal(w->x[b->first + j + (b->kind == FSPEC_RESIDUAL ? 4 : 0)]);
+            if (s->panels && fabs(zeta - s->top) < 0.5 * s->top) return 1;
+        }
+    }
+    return 0;
+}
+
+/* Down along l from the real gap into a piece without an edge, until y is just more than rounding. */
+static int soft_entry(fspec_walker *w, fspec_walker *before)
+{
+    double share = 0.1;
+    for (int i = 0; i < MAX_GAP_STEPS; i++) {
+        double h = share * cabs(w->slope) / fspec_walker_rate(w);
+        fspec_walker_copy(before, w);
+        /* by way of the upper half plane: from a real state its mirror image is as near */
+        double l = creal(w->l) - h;
+        int status = fspec_walker_to_l(w, l + I * h);
+        if (status == FSPEC_OK) status = fspec_walker_to_l(w, l);
+        double y = status == FSPEC_OK ? -cimag(w->x[0]) : INFINITY;
+        if (y > 1e-14 && share > 1e-6) {
+            fspec_walker_copy(w, before);
+            share *= 0.3;
+        } else if (y > 1e-17) {
+            return status;
+        }
+    }
+    return FSPEC_NOT_CONVERGED;
+}
+
+/* From a real point of a gap to its lower end; `before` is scratch. */
+static int walk_gap(fspec_walker *w, fspec_walker *before, double reach, enum gap_end *end,
+                    double *place)
 {
     int finished = 0;
     double widest = 0.0, slope_before = 0.0;
@@ -176,7 +221,13 @@ static int walk_gap(fspec_walker *w, double reach, enum gap_end *end, double *pl
         if (status == FSPEC_OK) continue;
         if (status > 0) return status;
         if (m > 1e12) return FSPEC_NOT_CONVERGED;
+        fspec_walker_copy(before, w);
         status = gap_step(w, reach, &widest, &slope_before, end, &finished);
+        if ((status != FSPEC_OK || !is_real_state(w)) && meets_top(before)) {
+            fspec_walker_copy(w, before);
+            *end = GAP_SOFT;
+            return soft_entry(w, before);
+        }
         if (status != FSPEC_OK) return status;
     }
     return finished ? FSPEC_OK : FSPEC_NOT_CONVERGED;
@@ -340,6 +391,21 @@ static int step_down(piece_walk *p, double h, int tries)
     return FSPEC_NOT_CONVERGED;
 }
 
+/* Whether zeta of a smooth slope law has come to the smallest that its panels serve. */
+static int beyond_slopes(const fspec_walker *w)
+{
+    const fspec_chain *c = w->chain;
+    for (size_t i = 0; i < c->n_blocks; i++) {
+        const fspec_chain_block *b = &c->blocks[i];
+        for (size_t j = 0; j < b->n_factors; j++) {
+            const fspec_slopes *s = c->factors[b->first_factor + j].slopes;
+            double zeta = cabs(w->x[b->first + j + (b->kind == FSPEC_RESIDUAL ? 4 : 0)]);
+            if (s->panels && zeta < 1e3 * s->resolved) return 1;
+        }
+    }
+    return 0;
+}
+
 /* One step down; sets *end when the piece ends. */
 static int piece_step(fspec_support *s, piece_walk *p, int *ended)
 {
@@ -354,7 +420,10 @@ static int piece_step(fspec_support *s, piece_walk *p, int *ended)
     }
     double complex second = (w->slope - p->slope_before) / (w->x[0] - p->m_before);
     double complex ahead = w->slope * w->slope / (2.0 * second); /* l - l_critical */
-    if (!inverse && creal(ahead) > 0 && fabs(cimag(ahead)) < 0.5 * creal(ahead)) {
+    /* at a soft top m is real but for rounding, and says nothing of what is ahead */
+    int soft = s->pieces[s->n_pieces - 1].high_end == FSPEC_END_TAIL &&
+               -cimag(w->x[0]) < 1e-8 * cabs(w->x[0]) && tail_mass(w) == HUGE_VAL;
+    if (!inverse && !soft && creal(ahead) > 0 && fabs(cimag(ahead)) < 0.5 * creal(ahead)) {
         double complex guess = w->x[0] - w->slope / second, place = w->l - ahead;
         int steady = cabs(place - p->critical) < 0.3 * cabs(ahead);
         p->critical = place;
@@ -377,7 +446,8 @@ static int piece_step(fspec_support *s, piece_walk *p, int *ended)
         int spent = vanishing && tail < 1e-12;
         int status = step_down(p, h, spent ? 2 : 40);
         if (status == FSPEC_OK) return keep_state(s, w);
-        if (!spent) return status;
+        s->unresolved = !spent && beyond_slopes(w);
+        if (!spent && !s->unresolved) return status;
     }
     close_piece(s, -INFINITY, FSPEC_END_TAIL);
     *ended = 1;
@@ -422,10 +492,16 @@ static int is_real(const fspec_walker *w)
 static int start_piece(fspec_support *s, piece_walk *p, enum gap_end gap, double place)
 {
     fspec_walker *w = &p->here;
-    int inverse = gap == GAP_INVERSE;
+    int inverse = gap == GAP_INVERSE, soft = gap == GAP_SOFT;
     int status = new_piece(s, inverse ? place : creal(w->l),
-                           inverse ? FSPEC_END_INVERSE : FSPEC_END_ROOT);
+                           inverse ? FSPEC_END_INVERSE : soft ? FSPEC_END_TAIL : FSPEC_END_ROOT);
     if (status != FSPEC_OK) return status;
+    if (soft) {
+        p->m_before = creal(w->x[0]);
+        p->slope_before = creal(w->slope);
+        p->critical = INFINITY;
+        return FSPEC_OK;
+    }
     if (inverse) {
         if ((status = round_root(w, place)) != FSPEC_OK) return status;
         if (is_real(w)) return FSPEC_WRONG_BRANCH;
@@ -464,7 +540,7 @@ static int next_piece(fspec_support *s, piece_walk *p, int *found)
         p->critical = INFINITY;
     } else {
         if ((status = keep_state(s, w)) != FSPEC_OK) return status;
-        if ((status = walk_gap(w, s->reach, &gap, &place)) != FSPEC_OK) return status;
+        if ((status = walk_gap(w, &p->trial, s->reach, &gap, &place)) != FSPEC_OK) return status;
         if (gap == GAP_BOTTOM) return FSPEC_OK;
         if ((status = start_piece(s, p, gap, place)) != FSPEC_OK) return status;
     }

@@ -9,7 +9,9 @@
 
 #include "fspec_path.h"
 
-/* How the density of log lambda behaves at an end of a piece. */
+/* How the density of log lambda behaves at an end of a piece. A tail at the high end is one that
+ * vanishes faster than any power (slopes whose supremum is never reached): it is cut where its
+ * mass is rounding. */
 enum fspec_end { FSPEC_END_ROOT, FSPEC_END_INVERSE, FSPEC_END_TAIL };
 
 typedef struct {
@@ -21,6 +23,7 @@ typedef struct {
 /* What is kept of a walked chain. States are `size` unknowns and as many rates. */
 typedef struct {
     const fspec_chain *chain;
+    int unresolved; /* the last piece ends where its slopes are no longer resolved */
     double reach; /* relative change of the unknowns in one step */
     size_t n_states, room;
     double *l;

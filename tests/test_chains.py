@@ -380,6 +380,32 @@ def test_nearly_critical_atoms_say_what_they_miss():
     assert 1e-10 < law._core.mass_error() < 1e-8
 
 
+def test_slopes_that_never_reach_their_supremum():
+    """sigmoid(h)^2 < 1 as h -> inf: the density vanishes at the top faster than any power."""
+    law = fs.ChainLaw([fs.Layer("softplus", q=0.15, weight_variance=1.0, weights="orthogonal",
+                                repeat=5)])
+    assert law._core.mass_error() < 1e-12
+    (low, high), = law.support()
+    assert low == 0.0 and law.pdf(high * 1.001) == 0.0
+    assert high * law.pdf(high * 0.999) < 1e-11
+    assert law.mean() == pytest.approx(
+        fs.activation("softplus").moments(0.15).slope_mean ** 5, rel=1e-12)
+
+
+def test_mass_that_cannot_be_resolved_is_named():
+    """erf slopes at large q: a part of the law lies below 1e-200."""
+    layer = fs.Layer("erf", q=20.0, weight_variance=6.0, weights="orthogonal", repeat=3)
+    with pytest.warns(fs.ConvergenceWarning, match="log lambda"):
+        law = fs.ChainLaw([layer])
+    share = law._core.unresolved()
+    assert 1e-4 < share < 0.5
+    with pytest.warns(fs.ConvergenceWarning):
+        assert np.isnan(law.log_eigenvalues().icdf(0.5 * share))
+        assert np.isnan(law.log_eigenvalues().cdf(-1e4))
+    assert law.cdf(0.0) == 0.0 and law.cdf(1e4) == 1.0
+    assert law.log_eigenvalues().icdf(2 * share + 1e-3) > -1e4
+
+
 # ---- simulation ---------------------------------------------------------------------------------
 
 

@@ -201,7 +201,8 @@ double fspec_law_hard_exponent(const fspec_law *law);
 enum { FSPEC_LAMBDA = 0, FSPEC_LOG_LAMBDA = 1, FSPEC_TOP_DISTANCE = 2 };
 
 /* Density of the continuous part at x: of lambda (FSPEC_LAMBDA) or of log lambda (the others).
- * 0 outside the support and at a square-root end, +inf at a hard end; NaN in, NaN out. Returns the number of points that failed (their density is NaN). */
+ * 0 outside the support and at a square-root end, +inf at a hard end; NaN in, NaN out. Returns the
+ * number of points that failed (their density is NaN). */
 size_t fspec_law_density(const fspec_law *law, size_t n, const double *x, int variable,
                          double *density);
 

@@ -121,6 +121,8 @@ int fspec_given_atom(const fspec_chain_block *block, fspec_given_far *far);
 int fspec_chain_new(size_t n_blocks, const fspec_block *blocks, double error,
                     fspec_chain **out);
 void fspec_chain_free(fspec_chain *chain);
+/* fspec_chain_atoms.c: fills chain->atoms. */
+int fspec_chain_find_atoms(fspec_chain *chain);
 /* Whether the state is on the branch of z in the upper half plane (arg z = 0 allowed). */
 int fspec_chain_check(const fspec_chain *chain, const fspec_state *x);
 /* Restores e = m + positive, u + t = m, 1 + u, 1 + t after the unknowns were guessed one by one. */

@@ -250,7 +250,7 @@ size_t fspec_chain_quantile(const fspec_law *law, size_t n, const double *p, int
     return failures;
 }
 
-/* ---- solved points ---------------------------------------------------------------------------- */
+/* ---- solved points ------------------------------------------------------------------------- */
 
 typedef struct {
     const fspec_law *law;

@@ -283,7 +283,8 @@ size_t fspec_law_solve(const fspec_law *law, size_t n, const double *x, int vari
         fspec_solved out = {re, im, one, rho, res, err, st};
         if (law->table) failures += fspec_chain_solve(law, count, x + i, variable, out);
         else failures += solve_block(law, count, x + i, variable, out);
-        if (!law->table && (m_re || m_im)) failures += fill_outside(law, count, x + i, variable, out);
+        if (!law->table && (m_re || m_im))
+            failures += fill_outside(law, count, x + i, variable, out);
         for (size_t j = 0; j < count; j++) {
             if (m_re) m_re[i + j] = re[j];
             if (m_im) m_im[i + j] = im[j];

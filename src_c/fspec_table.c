@@ -73,13 +73,6 @@ static void apply(const double matrix[TERMS][TERMS], const double *in, double *o
     }
 }
 
-static double polynomial(const double *c, double x)
-{
-    double sum = c[TERMS - 1];
-    for (int k = TERMS - 2; k >= 0; k--) sum = sum * x + c[k];
-    return sum;
-}
-
 /* ---- starting states ------------------------------------------------------------------------ */
 
 static int is_edge(const fspec_support *s, size_t i)
@@ -199,20 +192,6 @@ static int solve_nodes(builder *b)
     return FSPEC_OK;
 }
 
-/* delta^(k/2) */
-static double weight_at(const fspec_cell *cell, double delta)
-{
-    if (cell->half_k == 0.0) return 1.0;
-    return cell->half_k > 0.0 ? sqrt(delta) : 1.0 / sqrt(delta);
-}
-
-/* The mass that belongs to R = 1: delta^(1 + k/2), or 1 + x. */
-static double mass_unit(const fspec_cell *cell, double x, double delta)
-{
-    if (cell->half_k == 0.0) return 1.0 + x;
-    return cell->half_k > 0.0 ? delta * sqrt(delta) : sqrt(delta);
-}
-
 static double to_l(const fspec_cell *cell, double x) { return (x - cell->offset) / cell->slope; }
 
 static void fit_mass(const builder *b, fspec_cell *cell)
@@ -224,16 +203,17 @@ static void fit_mass(const builder *b, fspec_cell *cell)
         for (int g = 0; g < TERMS; g++) {
             double v = b->rule.gauss[g];
             if (cell->half_k == 0.0) /* R = (width/2) int_0^1 y(-1 + (1+x) v) dv */
-                sum += b->rule.weight[g] * exp(polynomial(cell->log_y, (1.0 + x) * v - 1.0));
+                sum += b->rule.weight[g] *
+                       exp(fspec_cell_polynomial(cell->log_y, (1.0 + x) * v - 1.0));
             else /* delta = delta_j v^2: R = 2 int_0^1 v^(k+1) e^P dv */
                 sum += b->rule.weight[g] * 2.0 * (cell->half_k > 0 ? v * v : 1.0) *
-                       exp(polynomial(cell->log_y, (1.0 + x) * v * v - 1.0));
+                       exp(fspec_cell_polynomial(cell->log_y, (1.0 + x) * v * v - 1.0));
         }
         values[j] = sum / FSPEC_PI * (cell->half_k == 0.0 ? 0.5 * width : 1.0);
     }
     apply(b->rule.to_cheb, values, cheb);
     apply(b->rule.to_powers, cheb, cell->mass_of);
-    cell->mass = mass_unit(cell, 1.0, width) * polynomial(cell->mass_of, 1.0);
+    cell->mass = fspec_cell_mass_unit(cell, 1.0, width) * fspec_cell_polynomial(cell->mass_of, 1.0);
 }
 
 static void place_cell(fspec_cell *cell, const fspec_piece *p, double low, double high)
@@ -265,7 +245,7 @@ static int fit_cell(builder *b, fspec_cell *cell, double *tail, double *range)
         double l = creal(b->l[j]), delta = fabs(l - cell->end);
         const fspec_state *x = b->nodes + (size_t)j * b->table->chain->size;
         double y = -cimag(x[0]);
-        values[j] = log(y / weight_at(cell, delta));
+        values[j] = log(y / fspec_cell_weight(cell, delta));
         low = fmin(low, values[j]);
         high = fmax(high, values[j]);
         /* l is known to 2e-16 |l|, the equation to about as much */
@@ -374,7 +354,8 @@ static double cell_mass(const fspec_table *t)
     double sum = 0.0;
     for (size_t i = 0; i < t->n_cells; i++) sum += t->cells[i].mass;
     if (t->tail_low > -INFINITY && t->n_cells) /* below the lowest cell */
-        sum += exp(polynomial(t->cells[t->n_cells - 1].log_y, -1.0)) / (FSPEC_PI * t->tail_slope);
+        sum += exp(fspec_cell_polynomial(t->cells[t->n_cells - 1].log_y, -1.0)) /
+               (FSPEC_PI * t->tail_slope);
     return sum;
 }
 
@@ -387,7 +368,7 @@ static void finish(fspec_table *t)
     }
     double below = 0.0, above = 0.0;
     if (t->tail_low > -INFINITY && t->n_cells)
-        below = exp(polynomial(t->cells[0].log_y, -1.0)) / (FSPEC_PI * t->tail_slope);
+        below = exp(fspec_cell_polynomial(t->cells[0].log_y, -1.0)) / (FSPEC_PI * t->tail_slope);
     for (size_t i = 0; i < t->n_cells; i++) {
         t->cells[i].below = below;
         below += t->cells[i].mass;
@@ -423,7 +404,7 @@ static void add_unresolved(fspec_table *t, double atoms)
     t->unresolved = missing;
     t->tail_is_power = 0;
     t->tail_slope =
-        exp(polynomial(t->cells[t->n_cells - 1].log_y, -1.0)) / (FSPEC_PI * missing);
+        exp(fspec_cell_polynomial(t->cells[t->n_cells - 1].log_y, -1.0)) / (FSPEC_PI * missing);
 }
 
 static int solve_pieces(builder *b)
@@ -506,104 +487,4 @@ void fspec_table_free(fspec_table *t)
     fspec_chain_free(t->chain);
     free(t->cells);
     free(t);
-}
-
-/* ---- one point --------------------------------------------------------------------------------- */
-
-long fspec_table_find(const fspec_table *t, double l)
-{
-    if (t->n_cells == 0 || l < t->cells[0].low) return t->tail_low > -INFINITY ? 0 : -1;
-    size_t i = 0, high = t->n_cells;
-    if (l >= t->bins_low) {
-        double bin = (l - t->bins_low) * t->bins_scale;
-        i = (size_t)t->bins[bin < FSPEC_CELL_BINS ? (int)bin : FSPEC_CELL_BINS - 1];
-        while (i < t->n_cells && l > t->cells[i].high) i++;
-    } else {
-        while (i < high) {
-            size_t mid = (i + high) / 2;
-            if (l > t->cells[mid].high) i = mid + 1;
-            else high = mid;
-        }
-    }
-    return i < t->n_cells && l >= t->cells[i].low ? (long)i : -1;
-}
-
-double fspec_table_y(const fspec_table *t, double l)
-{
-    long i = fspec_table_find(t, l);
-    if (i < 0) return 0.0;
-    const fspec_cell *c = &t->cells[i];
-    if (l < c->low) return exp(polynomial(c->log_y, -1.0) + t->tail_slope * (l - c->low));
-    return weight_at(c, fabs(l - c->end)) * exp(polynomial(c->log_y, c->slope * l + c->offset));
-}
-
-/* Mass between l and the cell's own end (low end, or the high one if from_high). */
-static double inner_mass(const fspec_cell *c, double l)
-{
-    double x = c->slope * l + c->offset;
-    return mass_unit(c, x, fabs(l - c->end)) * polynomial(c->mass_of, x);
-}
-
-void fspec_table_tails(const fspec_table *t, double l, double *below, double *above)
-{
-    long i = fspec_table_find(t, l);
-    if (i < 0) {
-        size_t k = 0;
-        while (k < t->n_cells && t->cells[k].high < l) k++;
-        *below = k < t->n_cells ? t->cells[k].below : t->continuous_mass;
-        *above = k < t->n_cells ? t->cells[k].above + t->cells[k].mass : 0.0;
-        return;
-    }
-    const fspec_cell *c = &t->cells[i];
-    if (l < c->low && t->unresolved > 0.0) {
-        *below = *above = NAN;
-        return;
-    }
-    if (l < c->low) {
-        *below = c->below * exp(t->tail_slope * (l - c->low));
-        *above = t->continuous_mass - *below;
-        return;
-    }
-    double part = inner_mass(c, l), rest = fmax(0.0, c->mass - part);
-    *below = c->below + (c->from_high ? rest : part);
-    *above = c->above + (c->from_high ? part : rest);
-}
-
-/* Bracketed Newton for inner_mass(l) = part. */
-static double invert_cell(const fspec_table *t, const fspec_cell *c, double part)
-{
-    double low = c->low, high = c->high, l = 0.5 * (low + high);
-    for (int i = 0; i < 80; i++) {
-        double miss = inner_mass(c, l) - part;
-        if (c->from_high) miss = -miss;
-        if (miss > 0) high = l;
-        else low = l;
-        double next = l - miss * FSPEC_PI / fspec_table_y(t, l);
-        if (!(next > low && next < high)) next = 0.5 * (low + high);
-        if (fabs(next - l) <= 1e-16 * fmax(1.0, fabs(l))) return next;
-        l = next;
-    }
-    return l;
-}
-
-double fspec_table_quantile(const fspec_table *t, double below, double above)
-{
-    if (t->n_cells == 0) return NAN;
-    size_t low = 0, high = t->n_cells - 1;
-    int from_below = below <= above;
-    while (low < high) {
-        size_t mid = (low + high) / 2;
-        const fspec_cell *c = &t->cells[mid];
-        if (from_below ? below <= c->below + c->mass : above >= c->above) high = mid;
-        else low = mid + 1;
-    }
-    const fspec_cell *c = &t->cells[low];
-    if (below < c->below && t->tail_low > -INFINITY && low == 0 && t->unresolved > 0.0) return NAN;
-    if (below < c->below && t->tail_low > -INFINITY && low == 0)
-        return c->low + log(below / c->below) / t->tail_slope;
-    double part = from_below ? below - c->below : c->mass - (above - c->above);
-    part = fmin(fmax(part, 0.0), c->mass);
-    if (part == 0.0) return c->low;
-    if (c->from_high) part = from_below ? c->mass - part : fmax(0.0, above - c->above);
-    return invert_cell(t, c, part);
 }

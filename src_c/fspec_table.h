@@ -11,6 +11,8 @@
 #ifndef FSPEC_TABLE_H
 #define FSPEC_TABLE_H
 
+#include <math.h>
+
 #include "fspec_walk.h"
 
 enum { FSPEC_CELL_TERMS = 16, FSPEC_CELL_BINS = 512 };
@@ -23,6 +25,28 @@ typedef struct {
     double mass, below, above; /* continuous mass in this cell, below it and above it */
     double from_high;     /* 1 if R is the mass up to the high end (all doubles: lanes gather) */
 } fspec_cell;
+
+/* Polynomial in powers of x. */
+static inline double fspec_cell_polynomial(const double *c, double x)
+{
+    double sum = c[FSPEC_CELL_TERMS - 1];
+    for (int k = FSPEC_CELL_TERMS - 2; k >= 0; k--) sum = sum * x + c[k];
+    return sum;
+}
+
+/* delta^(k/2) */
+static inline double fspec_cell_weight(const fspec_cell *cell, double delta)
+{
+    if (cell->half_k == 0.0) return 1.0;
+    return cell->half_k > 0.0 ? sqrt(delta) : 1.0 / sqrt(delta);
+}
+
+/* The mass that belongs to R = 1: delta^(1 + k/2), or 1 + x. */
+static inline double fspec_cell_mass_unit(const fspec_cell *cell, double x, double delta)
+{
+    if (cell->half_k == 0.0) return 1.0 + x;
+    return cell->half_k > 0.0 ? delta * sqrt(delta) : sqrt(delta);
+}
 
 typedef struct fspec_table {
     fspec_chain *chain;

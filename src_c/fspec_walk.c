@@ -181,7 +181,7 @@ static int meets_top(const fspec_walker *w)
     return 0;
 }
 
-/* Down along l from the real gap into a piece without an edge, until y is just more than rounding. */
+/* Down along l from the real gap into a piece without an edge, until y is just above rounding. */
 static int soft_entry(fspec_walker *w, fspec_walker *before)
 {
     double share = 0.1;

@@ -266,7 +266,7 @@ def test_relu_block_has_an_inverse_root_and_a_gap_above():
     (_, at_one), (above, _) = law.support()
     assert at_one == 1.0
     assert np.log(above) == pytest.approx(0.0165**2 / 108, rel=1e-2)
-    assert law.pdf(1.0) == np.inf
+    assert law.pdf(1.0) == np.inf and law.singular_values().pdf(1.0) == np.inf
     s = 1e-8
     assert law.pdf(1.0 - s) * np.sqrt(s) == pytest.approx(1 / (2 * np.pi), rel=1e-3)
     assert np.isnan(law.green(1.0, on_error="ignore"))
@@ -332,6 +332,17 @@ def test_compression_changes_nothing_that_was_promised():
     assert short.mean() == pytest.approx(full.mean(), rel=1e-13)
     assert np.all(np.abs(short.pdf(x) - full.pdf(x)) <= short.solve(x).error_bound
                   + full.solve(x).error_bound + 1e-13 * full.pdf(x))
+
+
+def test_two_hundred_sigmoid_blocks_with_q_over_decades():
+    net = fs.ResNet(depth=200, activation="sigmoid", depth_scaled=False, sigma_w=0.3)
+    q = net.propagate().q
+    assert q.max() / q.min() > 5e3
+    law, full = net.spectrum(), fs.ChainLaw(net.blocks(), compress=False)
+    x = full.log_eigenvalues().icdf(np.array([0.01, 0.3, 0.5, 0.9, 0.999]))
+    density = full.log_eigenvalues().pdf(x)
+    np.testing.assert_allclose(law.log_eigenvalues().pdf(x), density, rtol=1e-12)
+    np.testing.assert_allclose(full._core.walk(x[:2], LOG_LAMBDA)[2], density[:2], rtol=1e-12)
 
 
 def test_order_of_square_blocks_does_not_matter():

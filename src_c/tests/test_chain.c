@@ -79,8 +79,10 @@ static void test_gap(void)
 static void test_routes(void)
 {
     fspec_slopes *relu = two_slopes(0.0, 1.0, 0.5), *leaky = two_slopes(0.09, 1.0, 0.4);
-    fspec_layer layers[4] = {{relu, 1.2, FSPEC_GAUSSIAN, 1, 1}, {leaky, 0.6, FSPEC_ORTHOGONAL, 1, 1},
-                             {leaky, 1.1, FSPEC_GAUSSIAN, 1, 1}, {leaky, 0.8, FSPEC_ORTHOGONAL, 1, 1}};
+    fspec_layer layers[4] = {{relu, 1.2, FSPEC_GAUSSIAN, 1, 1},
+                             {leaky, 0.6, FSPEC_ORTHOGONAL, 1, 1},
+                             {leaky, 1.1, FSPEC_GAUSSIAN, 1, 1},
+                             {leaky, 0.8, FSPEC_ORTHOGONAL, 1, 1}};
     fspec_block blocks[3] = {{.n_layers = 2, .layers = layers, .skip = 0.7, .repeat = 3},
                              {.n_layers = 1, .layers = layers + 2, .skip = 1.1, .repeat = 1.5},
                              {.n_layers = 1, .layers = layers + 3, .repeat = 2}};
@@ -126,7 +128,8 @@ static void test_rectangular(void)
         fspec_block block = {.n_layers = 1, .layers = &layer, .repeat = 1};
         fspec_law *law = NULL;
         CHECK(fspec_law_chain(1, &block, 0.0, &law) == FSPEC_OK, "ratio %g", ratio);
-        double low = pow(1 - sqrt(ratio), 2), high = pow(1 + sqrt(ratio), 2), x = 0.5 * (low + high);
+        double low = pow(1 - sqrt(ratio), 2), high = pow(1 + sqrt(ratio), 2);
+        double x = 0.5 * (low + high);
         double rho, exact = sqrt((high - x) * (x - low)) / (2 * PI * ratio * x);
         fspec_law_density(law, 1, &x, FSPEC_LAMBDA, &rho);
         CHECK(fabs(rho / exact - 1) < 1e-13, "ratio %g: %g", ratio, rho / exact - 1);

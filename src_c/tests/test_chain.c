@@ -75,6 +75,22 @@ static void test_gap(void)
     fspec_slopes_free(slopes);
 }
 
+/* Twenty relu blocks, against 25 digits of the residual equation. */
+static void test_residual_density(void)
+{
+    fspec_slopes *slopes = two_slopes(0.0, 1.0, 0.5);
+    for (int ensemble = 0; ensemble < 2; ensemble++) {
+        const double x[2] = {0.119378, 0.185879};
+        const double exact[2] = {0.34386620328095266, 0.95078992609191477};
+        fspec_law *law = one_block(slopes, 0.05, ensemble, 1.0, 20.0);
+        double rho;
+        fspec_law_density(law, 1, &x[ensemble], FSPEC_LAMBDA, &rho);
+        CHECK(fabs(rho / exact[ensemble] - 1) < 1e-12, "%d: %.17g", ensemble, rho);
+        fspec_law_free(law);
+    }
+    fspec_slopes_free(slopes);
+}
+
 /* A chain of every kind of block: Newton, table and walk agree on every level; G off the axis. */
 static void test_routes(void)
 {
@@ -162,6 +178,7 @@ void test_chains(void)
 {
     test_against_closed_form();
     test_gap();
+    test_residual_density();
     test_routes();
     test_rectangular();
     test_bad_chains();

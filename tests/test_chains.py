@@ -448,3 +448,25 @@ def test_simulation_of_the_free_model(seed):
     ranks = np.arange(drawn.size + 1) / drawn.size
     at, left = law.cdf(drawn), law.cdf(np.nextafter(drawn, -np.inf))
     assert max(np.max(at - ranks[:-1]), np.max(ranks[1:] - at)) < 0.005 + np.max(at - left)
+
+
+@pytest.mark.slow
+def test_blocks_in_a_row_are_free_only_with_a_rotation_between():
+    """Slopes 1 with probability 1/5, two blocks: in the network itself both D act in one basis, so
+    more directions pass unchanged than in the free model, whose law this is."""
+    layer = {"activation": "relu", "q": "1.0", "mean": "-0.8416212335729143",
+             "weight_variance": "0.5", "weights": "gaussian"}
+    blocks = [{"layers": [layer], "skip": "1.0", "repeat": 2}]
+    law = solve_record({"blocks": blocks})
+    free = law.cdf(1.05) - law.cdf(0.95)
+    assert free == pytest.approx(0.2224, abs=2e-4)
+    width, rng = 1000, np.random.default_rng(1)
+    rotated = sample_eigenvalues(blocks, width, 1)
+    assert np.mean(np.abs(rotated - 1.0) < 0.05) == pytest.approx(free, abs=0.006)
+    jacobian = np.eye(width)
+    for _ in range(2):
+        slopes = rng.permutation(np.arange(width) < width // 5).astype(float)
+        weights = rng.normal(size=(width, width)) * np.sqrt(0.5 / width)
+        jacobian = jacobian + slopes[:, np.newaxis] * (weights @ jacobian)
+    network = np.linalg.svd(jacobian, compute_uv=False) ** 2
+    assert np.mean(np.abs(network - 1.0) < 0.05) == pytest.approx(0.2806, abs=0.012)

@@ -61,25 +61,23 @@ static int correct(fspec_walker *w, double complex l, int mode)
     return FSPEC_OK;
 }
 
-/* Prediction x exp(dm x'/x) of every unknown. */
-static void predict(const fspec_walker *w, double complex dm, fspec_state *trial)
+void fspec_chain_predict(const fspec_chain *c, const fspec_state *x, const fspec_state *rates,
+                         double complex dm, fspec_state *out)
 {
-    const fspec_chain *c = w->chain;
-    trial[0] = w->x[0] + dm;
-    trial[1] = w->x[1] + dm;
-    for (size_t i = 2; i < c->size; i++)
-        trial[i] = w->x[i] * cexp(dm * w->rates[i] / w->x[i]);
-    fspec_chain_reconcile(c, trial);
+    out[0] = x[0] + dm;
+    out[1] = x[1] + dm;
+    for (size_t i = 2; i < c->size; i++) out[i] = x[i] * cexp(dm * rates[i] / x[i]);
+    fspec_chain_reconcile(c, out);
 }
 
-/* m + dm for a step dl, as m exp(dl m'/m) of whichever of m, e is smaller. */
-static double complex log_step(const fspec_walker *w, double complex dl)
+double complex fspec_chain_log_step(const fspec_state *x, double complex slope, double complex dl)
 {
-    double complex rate = dl / w->slope;
-    double complex base = cabs(w->x[0]) < cabs(w->x[1]) ? w->x[0] : w->x[1];
+    double complex rate = dl / slope;
+    double complex base = cabs(x[0]) < cabs(x[1]) ? x[0] : x[1];
     return base * (cexp(rate / base) - 1.0);
 }
 
+/* The rates are those of the state before the last correction: refresh at the present one. */
 static int refresh(fspec_walker *w)
 {
     memcpy(trial_of(w), w->x, w->chain->size * sizeof *w->x);
@@ -126,7 +124,7 @@ int fspec_walker_to_m(fspec_walker *w, double complex m)
         double largest = reach / fspec_walker_rate(w);
         int last = cabs(left) <= largest;
         double complex dm = last ? left : left * (largest / cabs(left));
-        predict(w, dm, trial);
+        fspec_chain_predict(w->chain, w->x, w->rates, dm, trial);
         if (last) {
             trial[1] += m - trial[0];
             trial[0] = m;
@@ -151,7 +149,8 @@ int fspec_walker_to_l(fspec_walker *w, double complex l)
         double largest = reach * cabs(w->slope) / fspec_walker_rate(w);
         int last = cabs(left) <= largest;
         double complex dl = last ? left : left * (largest / cabs(left));
-        predict(w, log_step(w, dl), trial);
+        double complex dm = fspec_chain_log_step(w->x, w->slope, dl);
+        fspec_chain_predict(w->chain, w->x, w->rates, dm, trial);
         if (correct(w, last ? l : w->l + dl, FSPEC_FREE_M) == FSPEC_OK) {
             if (last) return FSPEC_OK;
             reach = fmin(0.5, 1.5 * reach);

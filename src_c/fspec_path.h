@@ -22,6 +22,12 @@ int fspec_walker_init(fspec_walker *w, const fspec_chain *chain);
 void fspec_walker_free(fspec_walker *w);
 void fspec_walker_copy(fspec_walker *to, const fspec_walker *from);
 
+/* The state at m + dm, every other unknown as x exp(dm x'/x). */
+void fspec_chain_predict(const fspec_chain *chain, const fspec_state *x, const fspec_state *rates,
+                         double complex dm, fspec_state *out);
+/* dm of a step dl, from b exp(dl b'/b), b the smaller of m and e. */
+double complex fspec_chain_log_step(const fspec_state *x, double complex slope, double complex dl);
+
 /* max |d log x/dm| over all unknowns, m against the smaller of m and e */
 double fspec_walker_rate(const fspec_walker *w);
 

@@ -97,15 +97,9 @@ static void guess_from_edge(const fspec_support *s, size_t edge, size_t inside, 
 /* Prediction from state i in log x. */
 static void guess_from_state(const fspec_support *s, size_t i, double l, fspec_state *x)
 {
-    size_t size = s->chain->size;
-    const fspec_state *a = fspec_support_state(s, i), *rate = a + size;
-    double complex step = (l - s->l[i]) / s->slopes[i];
-    double complex base = cabs(a[0]) < cabs(a[1]) ? a[0] : a[1];
-    double complex dm = base * (cexp(step / base) - 1.0);
-    x[0] = a[0] + dm;
-    x[1] = a[1] + dm;
-    for (size_t k = 2; k < size; k++) x[k] = a[k] * cexp(dm * rate[k] / a[k]);
-    fspec_chain_reconcile(s->chain, x);
+    const fspec_state *a = fspec_support_state(s, i);
+    double complex dm = fspec_chain_log_step(a, s->slopes[i], l - s->l[i]);
+    fspec_chain_predict(s->chain, a, a + s->chain->size, dm, x);
 }
 
 /* The state of the piece nearest to l (its states descend). */

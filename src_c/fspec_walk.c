@@ -89,28 +89,16 @@ static int land(fspec_walker *w)
     return fspec_walker_to_m(w, creal(w->x[0]));
 }
 
-/* Over a singular point of real m by a polygon on the half circle below it. */
-static int over(fspec_walker *w, double centre, double radius)
+/* By a polygon on the half circle below real m, from the present m to its mirror image in `centre`:
+ * over a singular point, or, about 0 and wide, past an atom, where m runs through infinity. */
+static int over(fspec_walker *w, double centre)
 {
     enum { CORNERS = 12 };
+    double radius = creal(w->x[0]) - centre;
     for (int k = 1; k <= CORNERS; k++) {
         double angle = FSPEC_PI * k / CORNERS;
-        double complex m = centre - radius * (cos(angle) + I * sin(angle));
-        if (k == CORNERS) m = centre + radius;
-        int status = fspec_walker_to_m(w, m);
-        if (status != FSPEC_OK) return status;
-    }
-    return land(w);
-}
-
-/* Past an atom: m runs through infinity, on the circle |m| = const in the lower half plane. */
-static int past_atom(fspec_walker *w)
-{
-    enum { CORNERS = 12 };
-    double size = creal(w->x[0]);
-    for (int k = 1; k <= CORNERS; k++) {
-        double angle = FSPEC_PI * k / CORNERS;
-        double complex m = k == CORNERS ? -size : size * (cos(angle) - I * sin(angle));
+        double complex m = centre + radius * cos(angle) - I * fabs(radius) * sin(angle);
+        if (k == CORNERS) m = centre - radius;
         int status = fspec_walker_to_m(w, m);
         if (status != FSPEC_OK) return status;
     }
@@ -125,7 +113,7 @@ static int at_infinity(fspec_walker *w, enum gap_end *end, double *place)
     if (m < 10.0) return -1;
     const fspec_chain_atom *atom = mark_near(c, l + m * slope, fabs(0.2 * m * slope) + 1e-13);
     if (atom && atom->mass > c->slack && fabs(-m * m * slope / atom->mass - 1.0) < 0.02)
-        return past_atom(w);
+        return over(w, 0.0);
     if (m > 100.0) {
         const fspec_chain_atom *root = mark_near(c, l + 0.5 * m * slope, 0.02 * fabs(m * slope));
         if (root && fabs(root->mass) <= c->slack) {
@@ -149,7 +137,7 @@ static int gap_step(fspec_walker *w, double reach, double *widest, double *slope
     *slope_before = creal(w->slope);
     if (near < 0.02 * *widest && cabs(near * w->slope) < 0.02 && bend < 0.02) {
         *widest = 0.0;
-        return over(w, m + 1.5 * near, 1.5 * near);
+        return over(w, m + 1.5 * near);
     }
     int status = fspec_walker_to_m(w, m + h);
     if (status != FSPEC_OK) return status;
@@ -166,16 +154,19 @@ static int is_real_state(const fspec_walker *w)
     return 1;
 }
 
-/* Whether zeta of a smooth slope law is about to meet the law's top. */
-static int meets_top(const fspec_walker *w)
+/* Whether zeta of a smooth slope law lies within |zeta - top| < share top (about to meet the top),
+ * or |zeta| < 1e3 resolved (the smallest that its panels serve) when share is 0. */
+static int meets_slopes(const fspec_walker *w, double share)
 {
     const fspec_chain *c = w->chain;
     for (size_t i = 0; i < c->n_blocks; i++) {
         const fspec_chain_block *b = &c->blocks[i];
         for (size_t j = 0; j < b->n_factors; j++) {
             const fspec_slopes *s = c->factors[b->first_factor + j].slopes;
-            double zeta = creal(w->x[b->first + j + (b->kind == FSPEC_RESIDUAL ? 4 : 0)]);
-            if (s->panels && fabs(zeta - s->top) < 0.5 * s->top) return 1;
+            fspec_state zeta = w->x[b->first + j + (b->kind == FSPEC_RESIDUAL ? 4 : 0)];
+            int met = share > 0.0 ? fabs(creal(zeta) - s->top) < share * s->top
+                                  : cabs(zeta) < 1e3 * s->resolved;
+            if (s->panels && met) return 1;
         }
     }
     return 0;
@@ -223,7 +214,7 @@ static int walk_gap(fspec_walker *w, fspec_walker *before, double reach, enum ga
         if (m > 1e12) return FSPEC_NOT_CONVERGED;
         fspec_walker_copy(before, w);
         status = gap_step(w, reach, &widest, &slope_before, end, &finished);
-        if ((status != FSPEC_OK || !is_real_state(w)) && meets_top(before)) {
+        if ((status != FSPEC_OK || !is_real_state(w)) && meets_slopes(before, 0.5)) {
             fspec_walker_copy(w, before);
             *end = GAP_SOFT;
             return soft_entry(w, before);
@@ -391,21 +382,6 @@ static int step_down(piece_walk *p, double h, int tries)
     return FSPEC_NOT_CONVERGED;
 }
 
-/* Whether zeta of a smooth slope law has come to the smallest that its panels serve. */
-static int beyond_slopes(const fspec_walker *w)
-{
-    const fspec_chain *c = w->chain;
-    for (size_t i = 0; i < c->n_blocks; i++) {
-        const fspec_chain_block *b = &c->blocks[i];
-        for (size_t j = 0; j < b->n_factors; j++) {
-            const fspec_slopes *s = c->factors[b->first_factor + j].slopes;
-            double zeta = cabs(w->x[b->first + j + (b->kind == FSPEC_RESIDUAL ? 4 : 0)]);
-            if (s->panels && zeta < 1e3 * s->resolved) return 1;
-        }
-    }
-    return 0;
-}
-
 /* One step down; sets *end when the piece ends. */
 static int piece_step(fspec_support *s, piece_walk *p, int *ended)
 {
@@ -446,7 +422,7 @@ static int piece_step(fspec_support *s, piece_walk *p, int *ended)
         int spent = vanishing && tail < 1e-12;
         int status = step_down(p, h, spent ? 2 : 40);
         if (status == FSPEC_OK) return keep_state(s, w);
-        s->unresolved = !spent && beyond_slopes(w);
+        s->unresolved = !spent && meets_slopes(w, 0.0);
         if (!spent && !s->unresolved) return status;
     }
     close_piece(s, -INFINITY, FSPEC_END_TAIL);
@@ -489,6 +465,20 @@ static int is_real(const fspec_walker *w)
     return fabs(cimag(w->x[0])) < 1e-7 * cabs(w->x[0]);
 }
 
+/* What piece_step compares its first state with. */
+static void begin(piece_walk *p, double complex m_before, double complex slope_before)
+{
+    p->m_before = m_before;
+    p->slope_before = slope_before;
+    p->critical = INFINITY;
+}
+
+/* Below an inverse-root point, where dl/dm ~ m^-3: as if the state before had been at 2 m. */
+static void begin_below_root(piece_walk *p)
+{
+    begin(p, 2.0 * p->here.x[0], 0.125 * p->here.slope);
+}
+
 static int start_piece(fspec_support *s, piece_walk *p, enum gap_end gap, double place)
 {
     fspec_walker *w = &p->here;
@@ -497,21 +487,18 @@ static int start_piece(fspec_support *s, piece_walk *p, enum gap_end gap, double
                            inverse ? FSPEC_END_INVERSE : soft ? FSPEC_END_TAIL : FSPEC_END_ROOT);
     if (status != FSPEC_OK) return status;
     if (soft) {
-        p->m_before = creal(w->x[0]);
-        p->slope_before = creal(w->slope);
-        p->critical = INFINITY;
+        begin(p, creal(w->x[0]), creal(w->slope));
         return FSPEC_OK;
     }
     if (inverse) {
         if ((status = round_root(w, place)) != FSPEC_OK) return status;
         if (is_real(w)) return FSPEC_WRONG_BRANCH;
-    } else {
-        if ((status = keep_state(s, w)) != FSPEC_OK) return status;
-        if ((status = enter(w, &p->trial)) != FSPEC_OK) return status;
+        begin_below_root(p);
+        return FSPEC_OK;
     }
-    p->m_before = inverse ? 2.0 * w->x[0] : creal(w->x[0]);
-    p->slope_before = inverse ? 0.125 * w->slope : 0.0;
-    p->critical = INFINITY;
+    if ((status = keep_state(s, w)) != FSPEC_OK) return status;
+    if ((status = enter(w, &p->trial)) != FSPEC_OK) return status;
+    begin(p, creal(w->x[0]), 0.0);
     return FSPEC_OK;
 }
 
@@ -535,9 +522,7 @@ static int next_piece(fspec_support *s, piece_walk *p, int *found)
     }
     if (adjoining) {
         if ((status = new_piece(s, place, FSPEC_END_INVERSE)) != FSPEC_OK) return status;
-        p->m_before = 2.0 * w->x[0];
-        p->slope_before = 0.125 * w->slope;
-        p->critical = INFINITY;
+        begin_below_root(p);
     } else {
         if ((status = keep_state(s, w)) != FSPEC_OK) return status;
         if ((status = walk_gap(w, &p->trial, s->reach, &gap, &place)) != FSPEC_OK) return status;

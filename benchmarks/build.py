@@ -3,7 +3,10 @@
 import subprocess
 import sys
 
+import numpy as np
+
 import fastspec as fs
+from fastspec.quadrature import pair_moments
 
 from .laws import LAWS
 
@@ -26,6 +29,21 @@ class Propagate:
 
     def time_propagate(self, activation, depth):
         self.net.propagate()
+
+
+class Pairs:
+    """An activation at two correlated points, 100 variances at a time."""
+
+    params = [["tanh", "gelu", "elu"], [1.0, 100.0], [1e-6, 0.5]]
+    param_names = ["activation", "q", "distance"]
+
+    def setup(self, activation, q, distance):
+        self.activation = fs.activation(activation)
+        self.q = np.full(100, q)
+        pair_moments(self.activation, q, distance=distance)  # compile first
+
+    def time_pair_moments(self, activation, q, distance):
+        pair_moments(self.activation, self.q, distance=distance)
 
 
 class Import:

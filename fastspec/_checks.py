@@ -47,7 +47,7 @@ def variance(name: str, value: ArrayLike) -> NDArray[np.float64]:
     """``value`` as an array of finite numbers >= 0, or ValueError."""
     array = finite(name, value)
     if np.any(array < 0.0):
-        raise ValueError(f"{name} must be >= 0, got {array[array < 0.0].flat[0]!r}")
+        raise ValueError(f"{name} must be >= 0, got {array[array < 0.0].flat[0]:.12g}")
     return array
 
 
@@ -68,5 +68,5 @@ def finite(name: str, value: ArrayLike) -> NDArray[np.float64]:
         raise ValueError(f"{name} must be a real number or an array of them, got {value!r}"
                          ) from None
     if not np.all(np.isfinite(array)):
-        raise ValueError(f"{name} must be finite, got {array[~np.isfinite(array)].flat[0]!r}")
+        raise ValueError(f"{name} must be finite, got {array[~np.isfinite(array)].flat[0]}")
     return array

@@ -83,7 +83,7 @@ def plot_law(
     _checks.choice("axis", axis, _AXES)
     if singular_values:
         law = eigenvalue_law(law).singular_values()
-    ax = _new_axes(ax)
+    ax = new_axes(ax)
     before = _view(ax)
     axis = chosen_axis(law, axis, ax if before else None)
     top, _ = _draw_curve(ax, law, axis, {"color": _LAW_COLOUR, "label": label, **line})
@@ -158,7 +158,7 @@ def plot_comparison(
     bulk = lam[~at_atom & ~np.isin(lam, outlying)]
     power = 0.5 if singular_values else 1.0
     law = law.singular_values() if singular_values else law
-    ax = _new_axes(ax)
+    ax = new_axes(ax)
     before = _view(ax)
     axis = chosen_axis(law, axis, ax if before else None)
     highest_bar = _draw_bars(ax, bulk**power, lam.size, law, axis, bins)
@@ -308,11 +308,12 @@ def _name_axes(ax: Any, law: Any) -> None:
     ax.set_ylabel(f"density{of_what} ${density}$")
 
 
-def _new_axes(ax: Any) -> Any:
+def new_axes(ax: Any, **figure: Any) -> Any:
+    """``ax``, or axes on a new figure of pyplot with these options."""
     if ax is not None:
         return ax
     try:
         import matplotlib.pyplot as plt
     except ImportError as error:
         raise ImportError("plots need matplotlib: pip install 'fastspec[plot]'") from error
-    return plt.subplots(layout="constrained")[1]
+    return plt.subplots(layout="constrained", **figure)[1]

@@ -1,0 +1,407 @@
+"""Inverse problems: the sigma_w of a network at which a figure of it has a given value.
+
+The search goes upwards in log sigma_w, brackets, and ends with Brent's method. Nothing is taken for
+granted: a figure may be infinite, undefined (NaN) outside a domain, turn round, or jump.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import warnings
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import signal
+from ._limits import slope_variances
+from .blocks import Layer
+from .networks import FeedForward, ResNet
+
+__all__ = ["Trials", "first_root", "relative_variance", "solve"]
+
+Network = FeedForward | ResNet
+Level = Callable[[Network], float]
+
+STEP = 0.5 * math.log(2.0)      # of log sigma, between neighbouring trials
+_EQUAL = 1e-12                  # a figure so near its target ends Brent's method
+_ACCEPTED = 3e-11               # and beyond this the sign changes by a jump
+_NARROW = 1e-15                 # brackets of log sigma are halved down to this,
+_NEAR = 1e-6                    # ends of the domain and tops of peaks are sought to this
+_GONE = 2                       # undefined neighbours that end a domain
+_GOLDEN = 0.5 * (math.sqrt(5.0) - 1.0)
+
+_SPAN = {"c": math.log(1e8), "variance": math.log(1e8),     # of sigma_w, searched upwards
+         "condition_number": math.log(1e3), "top_singular_value": math.log(1e3)}
+_FLOOR = -math.log(1e15)    # log sigma_w below which no start is sought
+_FAR = math.log(1e-1)       # how far below its target a figure is where the search starts
+_FAINT = 0.1                # largest kappa / skip^2 of a residual block there
+_RESTS = 1e-10              # change of a figure that counts as none
+_BLIND = math.log(1e2)      # of sigma_w, searched downwards for the domain of a figure
+
+
+class Trials:
+    """level(log_sigma) - target, remembered; NaN where the figure is undefined.
+
+    Attributes
+    ----------
+    values : dict of float to float
+        What was found, by log sigma.
+    reason : str
+        Why the figure could not be evaluated, the first time that happened.
+    """
+
+    def __init__(self, level: Callable[[float], float], target: float) -> None:
+        self._level, self.target = level, target
+        self.values: dict[float, float] = {}
+        self.reason = ""
+
+    def __call__(self, log_sigma: float) -> float:
+        if log_sigma not in self.values:
+            self.values[log_sigma] = self._evaluate(log_sigma)
+        return self.values[log_sigma]
+
+    def _evaluate(self, log_sigma: float) -> float:
+        try:
+            difference = self._level(math.exp(log_sigma)) - self.target
+        except (ValueError, ArithmeticError) as error:  # explodes, dies out, is not solved
+            self.reason = self.reason or f"at sigma_w = {math.exp(log_sigma):.6g}: {error}"
+            return math.nan
+        return 0.0 if abs(difference) <= _EQUAL else difference
+
+    def nearest(self) -> tuple[float, float] | None:
+        """log sigma and level of the finite trial nearest to the target, if there is one."""
+        finite = [(abs(value), at) for at, value in self.values.items() if math.isfinite(value)]
+        if not finite:
+            return None
+        at = min(finite)[1]
+        return at, self.values[at] + self.target
+
+
+def first_root(trials: Trials, start: float, stop: float) -> float | None:
+    """The first place in [start, stop] where ``trials`` is 0, or None.
+
+    Looks for a change of sign between neighbours a `STEP` apart, up to the end of the domain, and
+    at the top of every peak that points at 0.
+    """
+    older, low, undefined = math.nan, start, -math.inf
+    while low < stop and undefined < _GONE:
+        high = low + STEP
+        root = _between(trials, low, high)
+        if root is None and not math.isnan(older):
+            root = _at_peak(trials, older, low, high)
+        if root is not None:
+            return root
+        if math.isnan(trials(high)):
+            undefined += 1      # stays infinite below the domain
+        else:
+            undefined = 0
+        older, low = low, high
+    return None
+
+
+def _between(trials: Trials, low: float, high: float) -> float | None:
+    at_low, at_high = trials(low), trials(high)
+    if math.isnan(at_low) and math.isnan(at_high):
+        return None
+    if math.isnan(at_low):
+        return _up_to_the_end(trials, high, low)
+    if math.isnan(at_high):
+        return _up_to_the_end(trials, low, high)
+    return _root(trials, low, high) if at_low * at_high <= 0.0 else None
+
+
+def _up_to_the_end(trials: Trials, inside: float, outside: float) -> float | None:
+    """A root between ``inside`` and the end of the domain, which lies before ``outside``."""
+    while abs(outside - inside) > _NEAR:
+        middle = 0.5 * (inside + outside)
+        value = trials(middle)
+        if math.isnan(value):
+            outside = middle
+        elif value * trials(inside) <= 0.0:
+            return _root(trials, min(inside, middle), max(inside, middle))
+        else:
+            inside = middle
+    return None
+
+
+def _at_peak(trials: Trials, low: float, middle: float, high: float) -> float | None:
+    """The root left of an extremum that reaches 0, if |value| is least at ``middle``."""
+    outer, inner = (abs(trials(low)), abs(trials(high))), abs(trials(middle))
+    if not inner < min(outer) - _ACCEPTED:      # NaN: no
+        return None
+    sign = math.copysign(1.0, trials(middle))
+    while high - low > _NEAR:
+        wide_left = middle - low > high - middle
+        new = (middle - (1.0 - _GOLDEN) * (middle - low) if wide_left
+               else middle + (1.0 - _GOLDEN) * (high - middle))
+        value = sign * trials(new)
+        if math.isnan(value):
+            return _around(trials, *((low, new, middle) if wide_left else (middle, new, high)))
+        if value <= 0.0:
+            return _root(trials, low, new)
+        if value < sign * trials(middle):
+            low, middle, high = (low, new, middle) if wide_left else (middle, new, high)
+        elif wide_left:
+            low = new
+        else:
+            high = new
+    return None
+
+
+def _around(trials: Trials, low: float, gap: float, high: float) -> float | None:
+    """The first root left, else right of a place where the figure is undefined."""
+    root = _up_to_the_end(trials, low, gap)
+    return _up_to_the_end(trials, high, gap) if root is None else root
+
+
+class _Gap(Exception):
+    """The figure is undefined at ``args[0]``."""
+
+
+def _root(trials: Trials, low: float, high: float) -> float | None:
+    """The root in a bracket, or None if the sign changes by a jump."""
+    if trials(low) == 0.0:
+        return low
+    while not (math.isfinite(trials(low)) and math.isfinite(trials(high))):
+        middle = 0.5 * (low + high)
+        if math.isnan(trials(middle)):
+            return _around(trials, low, middle, high)
+        if high - low <= _NARROW * max(1.0, abs(low)):
+            return None
+        if trials(middle) * trials(low) > 0.0:
+            low = middle
+        else:
+            high = middle
+    from scipy.optimize import brentq
+
+    def figure(log_sigma: float) -> float:
+        value = trials(log_sigma)
+        if math.isnan(value):
+            raise _Gap(log_sigma)
+        return value
+
+    try:
+        root = float(brentq(figure, low, high, xtol=1e-300, rtol=1e-15))
+    except _Gap as gap:
+        return _around(trials, low, gap.args[0], high)
+    return root if abs(trials(root)) <= _ACCEPTED else None
+
+
+# --- figures of networks --------------------------------------------------------------------------
+
+def solve(net: Network, name: str, value: float, limit: bool = False) -> float:
+    """The smallest sigma_w at which the figure ``name`` of a network has this value.
+
+    With ``limit`` the figure is that of the law of infinite depth of a residual network.
+    """
+    shown = f"{name} = {value:g}"
+    if limit and isinstance(net, ResNet) and name != "c":
+        value = _cumulant_of_limit(name, value, abs(net.skip), net.depth)
+        name, shown = "c", f"{shown} in the limit, c = {value:g}"
+    figure = _Figure(net, name)
+    trials = Trials(figure, _level_of(name, value))
+    start = _start(net, name, value, trials)
+    known = any(not math.isnan(value) for value in trials.values.values())
+    span = _SPAN[name] if known else 2.0 * _BLIND
+    root = first_root(trials, start, max(start, 0.0) + span)
+    if root is None:
+        raise ValueError(_no_solution(name, shown, trials))
+    sigma_w = math.exp(root)
+    for warning in figure.warnings.get(sigma_w, ()):
+        warnings.warn(warning.message, warning.category, stacklevel=3)
+    return sigma_w
+
+
+class _Figure:
+    """The level of a figure as a function of sigma_w, and what was warned of on the way."""
+
+    def __init__(self, net: Network, name: str) -> None:
+        self._net, self._level = net, _LEVELS[name]
+        self.warnings: dict[float, list[warnings.WarningMessage]] = {}
+
+    def __call__(self, sigma_w: float) -> float:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            net = dataclasses.replace(self._net, sigma_w=sigma_w)
+            if isinstance(net, FeedForward) and net.q is not None:
+                _require_fixed_point(net)
+            level = self._level(net)
+        if caught:
+            self.warnings[sigma_w] = caught
+        return level
+
+
+def _require_fixed_point(net: FeedForward) -> None:
+    """ValueError if q^1 leads to none: known from the list, where a search would go on for long."""
+    first = net.weight_variance * net.input_second_moment + net.sigma_b * net.sigma_b
+    points = signal.fixed_points(net.activation, net.sigma_w, net.sigma_b)
+    if any(point.continuum for point in points):
+        return
+    if signal.variance_map(net.activation, first, net.sigma_w, net.sigma_b) > first:
+        if not any(point.q > first for point in points):
+            raise ValueError(f"q grows without bound from {first:.6g}, there is no fixed point")
+    elif not any(0.0 < point.q <= first for point in points):
+        raise ValueError(f"the signal dies out from q = {first:.6g}, there is no fixed point > 0")
+
+
+# --- levels: logs of the figures, in which they are nearly straight lines of log sigma_w ----------
+
+def _log(x: float) -> float:
+    return math.log(x) if x > 0.0 else -math.inf
+
+
+def _log_c(net: Network) -> float:
+    return _log(net.effective_cumulant())
+
+
+def _log_variance(net: Network) -> float:
+    return _log(relative_variance(net))
+
+
+def relative_variance(net: Network) -> float:
+    """Variance of the spectrum over its mean squared, without a law.
+
+    For residual networks the sum over blocks of (2 a^2 kappa + kappa^2 v)/(a^2 + kappa)^2 (Ling &
+    Qiu 2018, theorem 2); v is the sum over the branch's layers of mu_2/mu_1^2 - 1 - s_1, s_1 = -1
+    for Gaussian weights.
+    """
+    if isinstance(net, FeedForward):
+        return net.jacobian_variance()
+    result = net.propagate()
+    columns = [*(layer.q for layer in result.inner), result.q]
+    gaussian = float(net.weights == "gaussian")
+    spread = np.array([_slope_spread(net, q) + gaussian for q in columns]).sum(axis=0)
+    square = net.skip * net.skip
+    share = result.kappa / (square + result.kappa)
+    return math.fsum(share * (2.0 * (1.0 - share) + share * spread))
+
+
+def _slope_spread(net: ResNet, q: NDArray[np.float64]) -> NDArray[np.float64]:
+    """mu_2/mu_1^2 - 1 at each q of a layer of the branch."""
+    if net.batch_norm is None:
+        return slope_variances(net.activation, q)
+    gamma, beta = net.batch_norm
+    layer = Layer(net.activation, q=gamma * gamma, mean=beta, weight_variance=1.0,
+                  weights="orthogonal")
+    return np.full(q.size, layer.relative_variance())
+
+
+def _log_log_condition(net: Network) -> float:
+    low, high = net.spectrum()._log_hull()
+    return _log(0.5 * (high - low))
+
+
+def _log_top(net: Network) -> float:
+    return 0.5 * net.spectrum()._log_hull()[1]
+
+
+_LEVELS: dict[str, Level] = {
+    "c": _log_c, "condition_number": _log_log_condition, "variance": _log_variance,
+    "top_singular_value": _log_top}
+
+
+def _level_of(name: str, value: float) -> float:
+    return math.log(math.log(value) if name == "condition_number" else value)
+
+
+def _value_at(name: str, level: float) -> float:
+    with np.errstate(over="ignore"):
+        value = np.exp(level)
+        return float(np.exp(value) if name == "condition_number" else value)
+
+
+# --- where the search starts ----------------------------------------------------------------------
+
+def _start(net: Network, name: str, value: float, trials: Trials) -> float:
+    if isinstance(net, ResNet):
+        if name in ("c", "variance"):
+            return _downhill(trials, 0.0, _FAR)
+        return _faint_blocks(net, name, value, trials)
+    moment = net.input_second_moment
+    unit = -0.5 * math.log(moment) if moment > 0.0 else 0.0     # q^1 is about 1
+    if name == "top_singular_value":
+        mean = Trials(lambda sigma_w: _log_mean(net, sigma_w), 0.0)
+        bar = 2.0 * math.log(value) + _FAR
+        return _lower(trials, _downhill(mean, unit, bar))
+    if name == "condition_number" and trials(unit) == math.inf:
+        # phi' comes near 0 somewhere, and h ~ N(0, q) gets there whatever q is.
+        raise ValueError(_no_solution(name, f"{name} = {value:g}", trials))
+    return _downhill(trials, unit, _FAR)
+
+
+def _faint_blocks(net: ResNet, name: str, value: float, trials: Trials) -> float:
+    """Below the target, with a cumulant well below that of the limit law and small kappas."""
+    wanted = 0.25 * _cumulant_of_limit(name, value, abs(net.skip), net.depth)
+    if name == "condition_number":
+        wanted = min(wanted, _FAINT * net.skip**2)
+    cumulant = Trials(lambda sigma_w: _log_c(dataclasses.replace(net, sigma_w=sigma_w)), 0.0)
+    return _lower(trials, _downhill(cumulant, 0.0, _log(wanted)))
+
+
+def _log_mean(net: FeedForward, sigma_w: float) -> float:
+    """log of the mean squared singular value."""
+    kappa = dataclasses.replace(net, sigma_w=sigma_w).propagate().kappa
+    return math.fsum(map(_log, kappa))
+
+
+def _downhill(trials: Trials, start: float, bar: float) -> float:
+    """Down from ``start`` to where the figure is below ``bar``, rests, or its domain ends."""
+    at, last = start, math.nan
+    while at > _FLOOR:
+        value = trials(at)
+        if value <= bar or (math.isnan(value) and not math.isnan(last)):
+            return at
+        if abs(value - last) < _RESTS:
+            return at + STEP
+        if math.isnan(value) and at < start - _BLIND:
+            return at
+        at, last = at - STEP, value
+    return at
+
+
+def _lower(trials: Trials, start: float) -> float:
+    """Down from ``start`` to below the target, by a factor of 32 at most."""
+    for _ in range(10):
+        if not trials(start) > 0.0:
+            break
+        start -= STEP
+    return start
+
+
+def _cumulant_of_limit(name: str, value: float, skip: float, depth: int) -> float:
+    """c of the law of infinite depth that has this figure.
+
+    With 1 + c/a^2 = cosh u its ends are a^(2L) exp(+-(u + sinh u)), its variance over its mean
+    squared is 2 c / a^2 (Tarnowski et al. 2018, eq. 25).
+    """
+    if name == "variance":
+        return 0.5 * skip * skip * value
+    logarithm = math.log(value)
+    if name == "top_singular_value":
+        floor = depth * math.log(skip)
+        logarithm = 2.0 * (logarithm - floor)
+        if not logarithm > 0.0:
+            raise ValueError(f"no sigma_w gives top_singular_value = {value:g}: it is above "
+                             f"skip^depth = {math.exp(floor):g}, which it nears as sigma_w -> 0")
+    from scipy.optimize import brentq
+
+    u = brentq(lambda u: u + math.sinh(u) - logarithm, 0.0, math.asinh(logarithm),
+               xtol=1e-300, rtol=1e-15)
+    return 2.0 * (skip * math.sinh(0.5 * u)) ** 2
+
+
+def _no_solution(name: str, shown: str, trials: Trials) -> str:
+    message, nearest = f"no sigma_w gives {shown}", trials.nearest()
+    if nearest is not None:
+        at, level = nearest
+        message += (f": the nearest found is {name} = {_value_at(name, level):.6g} at "
+                    f"sigma_w = {math.exp(at):.6g}")
+    else:
+        for level in (math.inf, -math.inf):
+            if level in trials.values.values():
+                message += f": {name} is {_value_at(name, level):g} at every sigma_w"
+    if trials.reason:
+        message += f" (no value {trials.reason})"
+    return message

@@ -36,7 +36,7 @@ class _Subject:
 
 def density(args: argparse.Namespace) -> None:
     """``fastspec density``: pdf and cdf on a grid, as a table, CSV, JSON or picture."""
-    axes = _new_axes() if args.plot else None
+    axes = new_axes() if args.plot else None
     subject = _subject(args)
     laws = {
         prefix: law.singular_values() if args.singular_values else law
@@ -126,11 +126,11 @@ def _record(args: argparse.Namespace, subject: _Subject) -> dict[str, Any]:
 def _parameters(args: argparse.Namespace) -> dict[str, Any]:
     values = {key: value for key, value in vars(args).items() if key not in _NOT_PARAMETERS}
     if "activation" in values:
-        values["activation"] = _activation_text(values["activation"])
+        values["activation"] = activation_text(values["activation"])
     return values
 
 
-def _activation_text(activation: Any) -> str:
+def activation_text(activation: Any) -> str:
     """NAME:PARAMETER=VALUE,... as --activation takes it."""
     values = ",".join(f"{key}={value!r}" for key, value in activation.params.items())
     return f"{activation.name}:{values}" if values else str(activation.name)
@@ -140,8 +140,8 @@ def _subject(args: argparse.Namespace) -> _Subject:
     if args.target not in NETWORKS:
         return _Subject(_named_law(args), args.target)
     net = _network(args)
-    limit = _checked(args, net.spectrum, limit=True) if args.limit else None
-    return _Subject(_checked(args, net.spectrum), "exact", net, limit)
+    limit = checked(args, net.spectrum, limit=True) if args.limit else None
+    return _Subject(checked(args, net.spectrum), "exact", net, limit)
 
 
 def _network(args: argparse.Namespace) -> Any:
@@ -162,23 +162,23 @@ def _network(args: argparse.Namespace) -> Any:
             "batch_norm": args.batch_norm,
             "branch_layers": args.branch_layers,
         }
-        return _checked(args, fs.ResNet, depth_scaled=not args.no_depth_scaling, **common)
+        return checked(args, fs.ResNet, depth_scaled=not args.no_depth_scaling, **common)
     q = "fixed_point" if args.fixed_point else None
-    return _checked(args, fs.FeedForward, q=q, widths=args.widths, **common)
+    return checked(args, fs.FeedForward, q=q, widths=args.widths, **common)
 
 
 def _named_law(args: argparse.Namespace) -> Any:
     import fastspec as fs
 
     if args.target == "resnet-limit":
-        return _checked(args, fs.ResNetLimit, args.c, skip=args.skip, depth=args.depth)
+        return checked(args, fs.ResNetLimit, args.c, skip=args.skip, depth=args.depth)
     if args.target == "fuss-catalan":
-        return _checked(args, fs.FussCatalan, args.depth)
+        return checked(args, fs.FussCatalan, args.depth)
     law = fs.BernoulliLimit if args.target == "bernoulli-limit" else fs.SmoothLimit
-    return _checked(args, law, args.variance)
+    return checked(args, law, args.variance)
 
 
-def _checked(args: argparse.Namespace, build: Callable[..., Any], *values: Any, **more: Any) -> Any:
+def checked(args: argparse.Namespace, build: Callable[..., Any], *values: Any, **more: Any) -> Any:
     """Call ``build``; the library's word on a bad parameter becomes one on the option."""
     try:
         return build(*values, **more)
@@ -246,7 +246,7 @@ def _simulation_record(
     }
 
 
-def _new_axes() -> Any:
+def new_axes() -> Any:
     """Axes on a figure of its own: no window, no global state."""
     try:
         from matplotlib.figure import Figure
@@ -269,5 +269,5 @@ def _draw(axes: Any, args: argparse.Namespace, subject: _Subject, measured: Any)
     if subject.limit is not None:
         axes.legend()  # which the next curve joins
         plot_law(subject.limit, axes, label="limit of infinite depth", **LIMIT_STYLE, **style)
-    text = _activation_text(args.activation) if subject.net else ""
+    text = activation_text(args.activation) if subject.net else ""
     axes.set_title(f"{args.target}, {text}" if text else args.target)

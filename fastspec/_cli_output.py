@@ -45,7 +45,7 @@ def to_csv(columns: Columns) -> str:
     """Comma separated values with a header; floats are written so that they read back exactly."""
     lines = [",".join(columns)]
     lines += [
-        ",".join(repr(value) for value in row)
+        ",".join(value if isinstance(value, str) else repr(value) for value in row)
         for row in zip(*(np.asarray(c).tolist() for c in columns.values()), strict=True)
     ]
     return "\n".join(lines) + "\n"
@@ -65,9 +65,9 @@ def to_table(columns: Columns) -> str:
     )
 
 
-def number(value: float) -> str:
-    """A number with 12 significant digits."""
-    return f"{value:.12g}"
+def number(value: float | str) -> str:
+    """A number with 12 significant digits; words as they are."""
+    return value if isinstance(value, str) else f"{value:.12g}"
 
 
 def save_plot(figure: Any, path: str) -> None:

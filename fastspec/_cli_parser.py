@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import math
 import os
-from collections.abc import Callable, Mapping
-from typing import Any, NoReturn
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple, NoReturn
 
 NETWORKS = ("resnet", "feedforward")
 LAWS = ("resnet-limit", "fuss-catalan", "bernoulli-limit", "smooth-limit")
@@ -29,6 +29,15 @@ class UsageError(Exception):
     """A wrong command line; the message is one line that names the option."""
 
 
+class Command(NamedTuple):
+    """A command without a target."""
+
+    name: str
+    summary: str
+    add_options: Callable[[argparse.ArgumentParser], None]
+    run: Callable[[argparse.Namespace], None]
+
+
 def _help_formatter(prog: str) -> argparse.HelpFormatter:
     return argparse.RawDescriptionHelpFormatter(prog, max_help_position=28)
 
@@ -43,8 +52,15 @@ class _Parser(argparse.ArgumentParser):
         raise UsageError(message)
 
 
-def build_parser(version: str, run: Mapping[str, Callable[[argparse.Namespace], None]]) -> _Parser:
-    """Parser of ``fastspec COMMAND TARGET [options]``; ``run`` maps commands to functions."""
+def build_parser(
+    version: str,
+    run: Mapping[str, Callable[[argparse.Namespace], None]],
+    choosing: Iterable[Command],
+) -> _Parser:
+    """Parser of ``fastspec COMMAND [TARGET] [options]``; ``run`` maps commands to functions.
+
+    ``choosing`` are the commands without a target.
+    """
     parser = _Parser(
         prog="fastspec",
         description="Singular-value spectra of deep networks at random initialisation.",
@@ -55,7 +71,7 @@ def build_parser(version: str, run: Mapping[str, Callable[[argparse.Namespace], 
     for name, summary, targets, options in (
         ("density", "density of the squared singular values", NETWORKS + LAWS, _density_options),
         ("condition", "condition number and support", NETWORKS + LAWS, _condition_options),
-        ("propagate", "variances and slopes layer by layer", NETWORKS, _table_options),
+        ("propagate", "variances and slopes layer by layer", NETWORKS, table_options),
     ):
         command = commands.add_parser(name, help=summary, description=summary.capitalize() + ".")
         command.set_defaults(run=run[name])
@@ -70,6 +86,11 @@ def build_parser(version: str, run: Mapping[str, Callable[[argparse.Namespace], 
                     help="also give the limit law of infinite depth, beside the one at this depth",
                 )
             options(sub, target)
+    for one in choosing:
+        command = commands.add_parser(
+            one.name, help=one.summary, description=one.summary.capitalize() + ".")
+        command.set_defaults(run=one.run)
+        one.add_options(command)
     return parser
 
 
@@ -171,7 +192,7 @@ def _density_options(parser: argparse.ArgumentParser, target: str) -> None:
     add(
         "--to", dest="stop", type=positive, metavar="X", help="last grid point (end of the support)"
     )
-    _table_options(parser, target)
+    table_options(parser, target)
     add("--plot", type=output_file, metavar="FILE", help="draw the density (png, pdf, svg, ...)")
     if target in NETWORKS:
         add(
@@ -191,17 +212,19 @@ def _condition_options(parser: argparse.ArgumentParser, _: str) -> None:
         default=1.0,
         help="share of the bulk to cover, (0, 1] (1)",
     )
-    _json_option(parser)
+    json_option(parser)
 
 
-def _table_options(parser: argparse.ArgumentParser, _: str) -> None:
+def table_options(parser: argparse.ArgumentParser, _: str = "") -> None:
+    """--csv and --json."""
     parser.add_argument(
         "--csv", nargs="?", const="-", type=csv_or_json, metavar="FILE", help="CSV (- is stdout)"
     )
-    _json_option(parser)
+    json_option(parser)
 
 
-def _json_option(parser: argparse.ArgumentParser) -> None:
+def json_option(parser: argparse.ArgumentParser) -> None:
+    """--json."""
     parser.add_argument(
         "--json",
         nargs="?",
@@ -212,7 +235,8 @@ def _json_option(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _bad(allowed: str, text: str) -> argparse.ArgumentTypeError:
+def bad(allowed: str, text: str) -> argparse.ArgumentTypeError:
+    """The error that ``text`` is not what is allowed."""
     return argparse.ArgumentTypeError(f"must be {allowed}, got {text!r}")
 
 
@@ -222,7 +246,7 @@ def _whole_from(text: str, low: int) -> int:
     except ValueError:
         value = low - 1
     if value < low:
-        raise _bad(f"a whole number >= {low}", text)
+        raise bad(f"a whole number >= {low}", text)
     return value
 
 
@@ -232,7 +256,7 @@ def _real(text: str, allowed: str, accept: Callable[[float], bool]) -> float:
     except ValueError:
         value = math.nan
     if not (math.isfinite(value) and accept(value)):
-        raise _bad(allowed, text)
+        raise bad(allowed, text)
     return value
 
 
@@ -277,7 +301,7 @@ def _numbers(text: str, allowed: str, accept: Callable[[int], bool]) -> tuple[fl
     except ValueError:
         values = ()
     if not (accept(len(values)) and all(map(math.isfinite, values))):
-        raise _bad(allowed, text)
+        raise bad(allowed, text)
     return values
 
 
@@ -304,7 +328,7 @@ def activation(text: str) -> Any:
         except ValueError:
             equals = ""
         if not equals:
-            raise _bad("NAME:PARAMETER=VALUE,... with numbers as values", text)
+            raise bad("NAME:PARAMETER=VALUE,... with numbers as values", text)
     try:
         return find(name.strip(), **parameters)
     except (ValueError, TypeError) as error:

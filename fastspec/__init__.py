@@ -53,13 +53,17 @@ __all__ = [
     "density",
     "get_include",
     "get_library",
+    "initialize",
+    "meanfield",
     "plotting",
+    "quadrature",
     "signal",
     "simulate",
     "status_message",
 ]
 
-_SUBMODULES = ("plotting", "signal", "simulate")
+_SUBMODULES = ("initialize", "jax", "meanfield", "plotting", "quadrature", "signal", "simulate",
+               "torch")
 
 
 def get_include() -> str:

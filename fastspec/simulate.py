@@ -219,7 +219,7 @@ def split_outliers(
     lam = values if squared else _roots(values, False) ** 2
     law = eigenvalue_law(law)
     width = np.atleast_1d(singular_values).shape[-1]
-    low, high = _ends(law)
+    low, high = ends_of(law)
     inner_low, inner_high = np.asarray(law.icdf(np.array([1.0, width - 1.0]) / width))
     slack = _RESOLUTION * high
     above = lam > high + _OUTLIER_UNITS * (high - inner_high) + slack
@@ -290,7 +290,7 @@ def eigenvalue_law(law: Any) -> Any:
     return law.law if isinstance(law, ChangedVariable) else law
 
 
-def _ends(law: Any) -> tuple[float, float]:
+def ends_of(law: Any) -> tuple[float, float]:
     """Smallest and largest point of a law, atoms included."""
     points = [end for interval in law.support() for end in interval]
     points += list(_atoms(law)[:, 0])

@@ -5,7 +5,8 @@
 
 long fspec_table_find(const fspec_table *t, double l)
 {
-    if (t->n_cells == 0 || l < t->cells[0].low) return t->tail_low > -INFINITY ? 0 : -1;
+    if (t->n_cells == 0) return -1;
+    if (l < t->cells[0].low) return t->tail_low > -INFINITY ? 0 : -1;
     size_t i = 0, high = t->n_cells;
     if (l >= t->bins_low) {
         double bin = (l - t->bins_low) * t->bins_scale;

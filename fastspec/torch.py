@@ -1,0 +1,40 @@
+"""fastspec for PyTorch modules: describe them, initialise them, measure them (extra ``torch``).
+
+    import fastspec.torch as ft
+
+    ft.init_(model, condition_number=4)     # in place
+    print(ft.check(model, x))               # measured beside the law
+
+`describe` reads a module as a fastspec network or names what is not covered; `init_` sets its
+weights to a target; `jacobian_singular_values` measures any module; `check` holds the measured
+values against the law. Where residual blocks stand between a stem and a head, target and law are
+those of the blocks. fastspec itself never imports PyTorch.
+"""
+
+from __future__ import annotations
+
+try:
+    import torch as _torch  # noqa: F401 - the real one: imports are absolute
+except ImportError as error:
+    raise ImportError("fastspec.torch needs PyTorch: pip install 'fastspec[torch]'") from error
+
+from ._torch_describe import Description, describe
+from ._torch_init import Initialisation, LayerInitialisation, init_
+from ._torch_jacobian import Check, check, jacobian_singular_values
+from ._torch_network import MixedNetwork, ModuleLayer, Part
+from ._torch_steps import Problem
+
+__all__ = [
+    "Check",
+    "Description",
+    "Initialisation",
+    "LayerInitialisation",
+    "MixedNetwork",
+    "ModuleLayer",
+    "Part",
+    "Problem",
+    "check",
+    "describe",
+    "init_",
+    "jacobian_singular_values",
+]

@@ -1,36 +1,27 @@
-"""Inverse problems: the sigma_w of a network at which a figure of it has a given value.
-
-The search goes upwards in log sigma_w, brackets, and ends with Brent's method. Nothing is taken for
-granted: a figure may be infinite, undefined (NaN) outside a domain, turn round, or jump.
-"""
+"""Inverse problems: the sigma_w of a network at which a figure of it has a given value."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from . import signal
+from . import _checks, signal
 from ._limits import slope_variances
+from ._root_search import STEP, Trials, first_root
 from .blocks import Layer
 from .networks import FeedForward, ResNet
 
-__all__ = ["Trials", "first_root", "relative_variance", "solve"]
+__all__ = ["no_solution", "one_target", "relative_variance", "solve"]
 
-Network = FeedForward | ResNet
+Network = Any       # FeedForward, ResNet, or what has their figures (fastspec.torch's MixedNetwork)
 Level = Callable[[Network], float]
-
-STEP = 0.5 * math.log(2.0)      # of log sigma, between neighbouring trials
-_EQUAL = 1e-12                  # a figure so near its target ends Brent's method
-_ACCEPTED = 3e-11               # and beyond this the sign changes by a jump
-_NARROW = 1e-15                 # brackets of log sigma are halved down to this,
-_NEAR = 1e-6                    # ends of the domain and tops of peaks are sought to this
-_GONE = 2                       # undefined neighbours that end a domain
-_GOLDEN = 0.5 * (math.sqrt(5.0) - 1.0)
+Start = Callable[[Network, str, float, Trials], float]
 
 _SPAN = {"c": math.log(1e8), "variance": math.log(1e8),     # of sigma_w, searched upwards
          "condition_number": math.log(1e3), "top_singular_value": math.log(1e3)}
@@ -41,160 +32,23 @@ _RESTS = 1e-10              # change of a figure that counts as none
 _BLIND = math.log(1e2)      # of sigma_w, searched downwards for the domain of a figure
 
 
-class Trials:
-    """level(log_sigma) - target, remembered; NaN where the figure is undefined.
-
-    Attributes
-    ----------
-    values : dict of float to float
-        What was found, by log sigma.
-    reason : str
-        Why the figure could not be evaluated, the first time that happened.
-    """
-
-    def __init__(self, level: Callable[[float], float], target: float) -> None:
-        self._level, self.target = level, target
-        self.values: dict[float, float] = {}
-        self.reason = ""
-
-    def __call__(self, log_sigma: float) -> float:
-        if log_sigma not in self.values:
-            self.values[log_sigma] = self._evaluate(log_sigma)
-        return self.values[log_sigma]
-
-    def _evaluate(self, log_sigma: float) -> float:
-        try:
-            difference = self._level(math.exp(log_sigma)) - self.target
-        except (ValueError, ArithmeticError) as error:  # explodes, dies out, is not solved
-            self.reason = self.reason or f"at sigma_w = {math.exp(log_sigma):.6g}: {error}"
-            return math.nan
-        return 0.0 if abs(difference) <= _EQUAL else difference
-
-    def nearest(self) -> tuple[float, float] | None:
-        """log sigma and level of the finite trial nearest to the target, if there is one."""
-        finite = [(abs(value), at) for at, value in self.values.items() if math.isfinite(value)]
-        if not finite:
-            return None
-        at = min(finite)[1]
-        return at, self.values[at] + self.target
+def one_target(targets: Mapping[str, float | None]) -> tuple[str, float]:
+    """Name and value of the one target that is given, checked."""
+    given = {name: value for name, value in targets.items() if value is not None}
+    if len(given) != 1:
+        raise ValueError(f"exactly one of {', '.join(targets)} must be given, got "
+                         f"{', '.join(given) or 'none'}")
+    (name, value), = given.items()
+    low = 1.0 if name == "condition_number" else 0.0
+    return name, _checks.real(name, value, low=low, strict=True)
 
 
-def first_root(trials: Trials, start: float, stop: float) -> float | None:
-    """The first place in [start, stop] where ``trials`` is 0, or None.
-
-    Looks for a change of sign between neighbours a `STEP` apart, up to the end of the domain, and
-    at the top of every peak that points at 0.
-    """
-    older, low, undefined = math.nan, start, -math.inf
-    while low < stop and undefined < _GONE:
-        high = low + STEP
-        root = _between(trials, low, high)
-        if root is None and not math.isnan(older):
-            root = _at_peak(trials, older, low, high)
-        if root is not None:
-            return root
-        if math.isnan(trials(high)):
-            undefined += 1      # stays infinite below the domain
-        else:
-            undefined = 0
-        older, low = low, high
-    return None
-
-
-def _between(trials: Trials, low: float, high: float) -> float | None:
-    at_low, at_high = trials(low), trials(high)
-    if math.isnan(at_low) and math.isnan(at_high):
-        return None
-    if math.isnan(at_low):
-        return _up_to_the_end(trials, high, low)
-    if math.isnan(at_high):
-        return _up_to_the_end(trials, low, high)
-    return _root(trials, low, high) if at_low * at_high <= 0.0 else None
-
-
-def _up_to_the_end(trials: Trials, inside: float, outside: float) -> float | None:
-    """A root between ``inside`` and the end of the domain, which lies before ``outside``."""
-    while abs(outside - inside) > _NEAR:
-        middle = 0.5 * (inside + outside)
-        value = trials(middle)
-        if math.isnan(value):
-            outside = middle
-        elif value * trials(inside) <= 0.0:
-            return _root(trials, min(inside, middle), max(inside, middle))
-        else:
-            inside = middle
-    return None
-
-
-def _at_peak(trials: Trials, low: float, middle: float, high: float) -> float | None:
-    """The root left of an extremum that reaches 0, if |value| is least at ``middle``."""
-    outer, inner = (abs(trials(low)), abs(trials(high))), abs(trials(middle))
-    if not inner < min(outer) - _ACCEPTED:      # NaN: no
-        return None
-    sign = math.copysign(1.0, trials(middle))
-    while high - low > _NEAR:
-        wide_left = middle - low > high - middle
-        new = (middle - (1.0 - _GOLDEN) * (middle - low) if wide_left
-               else middle + (1.0 - _GOLDEN) * (high - middle))
-        value = sign * trials(new)
-        if math.isnan(value):
-            return _around(trials, *((low, new, middle) if wide_left else (middle, new, high)))
-        if value <= 0.0:
-            return _root(trials, low, new)
-        if value < sign * trials(middle):
-            low, middle, high = (low, new, middle) if wide_left else (middle, new, high)
-        elif wide_left:
-            low = new
-        else:
-            high = new
-    return None
-
-
-def _around(trials: Trials, low: float, gap: float, high: float) -> float | None:
-    """The first root left, else right of a place where the figure is undefined."""
-    root = _up_to_the_end(trials, low, gap)
-    return _up_to_the_end(trials, high, gap) if root is None else root
-
-
-class _Gap(Exception):
-    """The figure is undefined at ``args[0]``."""
-
-
-def _root(trials: Trials, low: float, high: float) -> float | None:
-    """The root in a bracket, or None if the sign changes by a jump."""
-    if trials(low) == 0.0:
-        return low
-    while not (math.isfinite(trials(low)) and math.isfinite(trials(high))):
-        middle = 0.5 * (low + high)
-        if math.isnan(trials(middle)):
-            return _around(trials, low, middle, high)
-        if high - low <= _NARROW * max(1.0, abs(low)):
-            return None
-        if trials(middle) * trials(low) > 0.0:
-            low = middle
-        else:
-            high = middle
-    from scipy.optimize import brentq
-
-    def figure(log_sigma: float) -> float:
-        value = trials(log_sigma)
-        if math.isnan(value):
-            raise _Gap(log_sigma)
-        return value
-
-    try:
-        root = float(brentq(figure, low, high, xtol=1e-300, rtol=1e-15))
-    except _Gap as gap:
-        return _around(trials, low, gap.args[0], high)
-    return root if abs(trials(root)) <= _ACCEPTED else None
-
-
-# --- figures of networks --------------------------------------------------------------------------
-
-def solve(net: Network, name: str, value: float, limit: bool = False) -> float:
+def solve(net: Network, name: str, value: float, limit: bool = False,
+          start_of: Start | None = None) -> float:
     """The smallest sigma_w at which the figure ``name`` of a network has this value.
 
     With ``limit`` the figure is that of the law of infinite depth of a residual network.
+    ``start_of`` finds where to begin, log sigma_w, for networks of other kinds.
     """
     shown = f"{name} = {value:g}"
     if limit and isinstance(net, ResNet) and name != "c":
@@ -202,12 +56,12 @@ def solve(net: Network, name: str, value: float, limit: bool = False) -> float:
         name, shown = "c", f"{shown} in the limit, c = {value:g}"
     figure = _Figure(net, name)
     trials = Trials(figure, _level_of(name, value))
-    start = _start(net, name, value, trials)
+    start = (start_of or _start)(net, name, value, trials)
     known = any(not math.isnan(value) for value in trials.values.values())
     span = _SPAN[name] if known else 2.0 * _BLIND
     root = first_root(trials, start, max(start, 0.0) + span)
     if root is None:
-        raise ValueError(_no_solution(name, shown, trials))
+        raise ValueError(no_solution(name, shown, trials))
     sigma_w = math.exp(root)
     for warning in figure.warnings.get(sigma_w, ()):
         warnings.warn(warning.message, warning.category, stacklevel=3)
@@ -267,8 +121,8 @@ def relative_variance(net: Network) -> float:
     Qiu 2018, theorem 2); v is the sum over the branch's layers of mu_2/mu_1^2 - 1 - s_1, s_1 = -1
     for Gaussian weights.
     """
-    if isinstance(net, FeedForward):
-        return net.jacobian_variance()
+    if not isinstance(net, ResNet):
+        return float(net.jacobian_variance())
     result = net.propagate()
     columns = [*(layer.q for layer in result.inner), result.q]
     gaussian = float(net.weights == "gaussian")
@@ -327,7 +181,7 @@ def _start(net: Network, name: str, value: float, trials: Trials) -> float:
         return _lower(trials, _downhill(mean, unit, bar))
     if name == "condition_number" and trials(unit) == math.inf:
         # phi' comes near 0 somewhere, and h ~ N(0, q) gets there whatever q is.
-        raise ValueError(_no_solution(name, f"{name} = {value:g}", trials))
+        raise ValueError(no_solution(name, f"{name} = {value:g}", trials))
     return _downhill(trials, unit, _FAR)
 
 
@@ -392,7 +246,8 @@ def _cumulant_of_limit(name: str, value: float, skip: float, depth: int) -> floa
     return 2.0 * (skip * math.sinh(0.5 * u)) ** 2
 
 
-def _no_solution(name: str, shown: str, trials: Trials) -> str:
+def no_solution(name: str, shown: str, trials: Trials) -> str:
+    """What to say when no root was found."""
     message, nearest = f"no sigma_w gives {shown}", trials.nearest()
     if nearest is not None:
         at, level = nearest

@@ -10,8 +10,9 @@ import numpy as np
 
 from . import _checks, quadrature, signal
 from ._heatmap import FORMATS
-from ._inverse import Trials, first_root, relative_variance, solve
+from ._inverse import relative_variance, solve
 from ._limits import slope_variances
+from ._root_search import Trials, first_root
 from .activations import Activation
 from .activations import activation as make_activation
 from .blocks import ENSEMBLES

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -13,7 +12,8 @@ import torch
 from torch import nn
 
 from . import _checks
-from ._inverse import STEP, Trials, first_root
+from ._inverse import no_solution, one_target, solve
+from ._root_search import STEP, Trials
 from ._torch_describe import Network, columns, network_of, require_covered
 from ._torch_draw import draw, set_
 from ._torch_network import MixedNetwork, ModuleLayer, Part, relative_variance
@@ -39,7 +39,6 @@ __all__ = ["Initialisation", "LayerInitialisation", "init_"]
 _FAR = math.log(1e-2)           # how far below its target a figure is where the search starts
 _RESTS = 0.01                   # or, if it hardly changes with sigma_w, how far below
 _FLOOR = -math.log(1e8)         # log sigma_w below which no start is sought
-_SPAN = math.log(1e4)           # of sigma_w, searched upwards
 
 
 @dataclass(frozen=True)
@@ -112,7 +111,7 @@ class Initialisation:
     @property
     def top_singular_value(self) -> float:
         """Upper end of the law in s, atoms included."""
-        return _top(self.law)
+        return math.sqrt(ends_of(self.law)[1])
 
     def __str__(self) -> str:
         figures = [f"sigma_w {self.sigma_w:.6g}", self.weights]
@@ -209,7 +208,7 @@ def init_(
     """
     targets = {"condition_number": condition_number, "c": c, "variance": variance,
                "top_singular_value": top_singular_value, "sigma_w": sigma_w}
-    name, value = _one_target(targets)
+    name, value = one_target(targets)
     sigma_b = _checks.real("sigma_b", sigma_b, low=0.0)
     _checks.choice("weights", weights, ENSEMBLES)
     if generator is not None and not isinstance(generator, torch.Generator):
@@ -248,16 +247,6 @@ def _require_target_part(structure: Structure, part: ResidualPart | None, name: 
     require_covered(structure.problems if part is None else part.problems)
 
 
-def _one_target(targets: dict[str, float | None]) -> tuple[str, float]:
-    given = {name: value for name, value in targets.items() if value is not None}
-    if len(given) != 1:
-        raise ValueError(f"exactly one of {', '.join(targets)} must be given, got "
-                         f"{', '.join(given) or 'none'}")
-    (name, value), = given.items()
-    low = 1.0 if name == "condition_number" else 0.0
-    return name, _checks.real(name, value, low=low, strict=True)
-
-
 def _check_biases(parts: tuple[Part, ...], module: nn.Module, sigma_b: float) -> None:
     without = [layer.path for part in parts for layer in part.layers
                if module.get_submodule(layer.path).bias is None]
@@ -281,74 +270,24 @@ def _network(parts: tuple[Part, ...], moments: tuple[float, float], name: str,
     if name == "sigma_w":
         return replace(unit, sigma_w=value)
     if isinstance(unit, MixedNetwork):
-        return replace(unit, sigma_w=_mixed_sigma_w(unit, name, value))
+        return replace(unit, sigma_w=solve(unit, name, value, start_of=_start))
     target: dict[str, Any] = {name: value}
     return replace(unit, sigma_w=sigma_w_for(unit, **target))
 
 
-def _mixed_sigma_w(unit: MixedNetwork, name: str, value: float) -> float:
-    """The smallest sigma_w found with which a MixedNetwork reaches a target."""
-
-    def level(sigma_w: float) -> float:
-        """Log of the figure over its target; of the log for condition numbers."""
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")     # the solution's law is made again
-            figure = _figure(replace(unit, sigma_w=sigma_w), name)
-        if name == "condition_number":
-            return _log(math.log(figure)) - math.log(math.log(value))
-        return _log(figure) - math.log(value)
-
+def _start(unit: MixedNetwork, name: str, value: float, trials: Trials) -> float:
+    """log sigma_w from 1 down to where the figure is far below its target, or rests below it."""
     if name == "c":
         unit.common_skip()
-    trials = Trials(level, 0.0)
-    start = _start(trials)
-    # A figure that is infinite for the faintest weights is so for all.
-    root = None if trials(start) == math.inf else first_root(trials, start,
-                                                             max(start, 0.0) + _SPAN)
-    if root is None:
-        raise ValueError(f"no sigma_w gives {name} = {value:g}" + _nearest(unit, name, trials))
-    return math.exp(root)
-
-
-def _start(trials: Trials) -> float:
-    """log sigma_w from 1 down to where the figure is far below its target, or rests below it."""
     at, last = 0.0, math.nan
     while at > _FLOOR:
-        value = trials(at)
-        if value < _FAR or (value < -_RESTS and abs(value - last) < 0.1 * _RESTS):
+        level = trials(at)
+        if level < _FAR or (level < -_RESTS and abs(level - last) < 0.1 * _RESTS):
             break
-        at, last = at - 2.0 * STEP, value
+        at, last = at - 2.0 * STEP, level
+    if trials(at) == math.inf:      # for the faintest weights, and so for all
+        raise ValueError(no_solution(name, f"{name} = {value:g}", trials))
     return at
-
-
-def _nearest(unit: MixedNetwork, name: str, trials: Trials) -> str:
-    """What was found instead."""
-    nearest = trials.nearest()
-    if nearest is not None:
-        sigma_w = math.exp(nearest[0])
-        figure = _figure(replace(unit, sigma_w=sigma_w), name)
-        return f": the nearest found is {figure:g} at sigma_w = {sigma_w:g}"
-    if math.inf in trials.values.values():
-        return f": {name} is infinite at every sigma_w"
-    return f" (no value {trials.reason})"
-
-
-def _log(x: float) -> float:
-    return math.log(x) if x > 0.0 else -math.inf
-
-
-def _figure(network: MixedNetwork, name: str) -> float:
-    if name == "c":
-        return network.effective_cumulant()
-    if name == "variance":
-        return network.jacobian_variance()
-    law = network.spectrum()
-    return law.condition_number() if name == "condition_number" else _top(law)
-
-
-def _top(law: SpectralLaw) -> float:
-    """Largest singular value, atoms included."""
-    return math.sqrt(ends_of(law)[1])
 
 
 def _cumulant(network: Network) -> float | None:

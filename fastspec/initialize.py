@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from . import _checks, quadrature
-from ._inverse import Network, solve
+from ._inverse import Network, one_target, solve
 from ._recommend import Recommendation, recommend
 from .activations import activation as make_activation
 from .networks import FeedForward, ResNet
@@ -84,8 +84,8 @@ def sigma_w_for(net: Network, *, c: float | None = None, condition_number: float
     """
     if not isinstance(net, FeedForward | ResNet):
         raise ValueError(f"net must be a ResNet or a FeedForward, got {type(net).__name__}")
-    name, value = _one_target(c=c, condition_number=condition_number, variance=variance,
-                              top_singular_value=top_singular_value)
+    name, value = one_target({"c": c, "condition_number": condition_number, "variance": variance,
+                              "top_singular_value": top_singular_value})
     if not isinstance(limit, bool | np.bool_):
         raise ValueError(f"limit must be True or False, got {limit!r}")
     if isinstance(net, FeedForward):
@@ -170,15 +170,3 @@ def gain(activation: Any, q: float = 1.0, *, mode: str = "forward") -> float:
         what = "E phi(h)^2" if forward else "E phi'(h)^2"
         raise ValueError(f"{phi!r} has no {mode} gain at q = {q:g}: {what} is {moment:g}")
     return 1.0 / math.sqrt(moment)
-
-
-def _one_target(**targets: float | None) -> tuple[str, float]:
-    given = {name: value for name, value in targets.items() if value is not None}
-    if len(given) != 1:
-        raise ValueError(f"exactly one of {', '.join(targets)} must be given, got "
-                         f"{', '.join(given) or 'none'}")
-    (name, value), = given.items()
-    low = 1.0 if name == "condition_number" else 0.0
-    return name, _checks.real(name, value, low=low, strict=True)
-
-

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import fastspec as fs
 from fastspec import _inverse, initialize
-from fastspec._inverse import Trials, first_root
+from fastspec._root_search import Trials, first_root
 from fastspec.activations import ACTIVATIONS
 from fastspec.errors import ConvergenceWarning
 from fastspec.initialize import gain, sigma_w_for

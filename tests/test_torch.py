@@ -630,7 +630,7 @@ def test_init_refuses_and_leaves_the_module_as_it_was():
          "residual part by itself"),
         (nn.Sequential(linear(), nn.Tanh(), linear()), {"c": 1.0}, "plain layers"),
         (nn.Sequential(linear(), nn.Tanh(), linear()), {"condition_number": 4.0},
-         "infinite at every sigma_w"),
+         "condition_number is inf at every sigma_w"),
         (nn.Sequential(nn.Linear(6, 6, bias=False)), {"sigma_w": 1.0, "sigma_b": 0.1},
          "needs biases, but 0 has none"),
     ]

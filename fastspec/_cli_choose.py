@@ -9,12 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ._cli_commands import activation_text, checked, new_axes
-from ._cli_output import save_plot, write_json, write_results
+from ._cli_output import save_plot, write_results
 from ._cli_parser import (
     Command,
     bad,
     finite,
-    json_option,
     non_negative,
     output_file,
     positive,
@@ -75,9 +74,7 @@ def init_options(parser: argparse.ArgumentParser) -> None:
         add(f"--{name}", type=positive, metavar="X", help=f"target: {what}, > {low}")
     add("--dtype", choices=("float16", "bfloat16", "float32"),
         help="target: no overflow in this type (mean_field, ReLU-like)")
-    json_option(parser)
-    add("--plot", type=output_file, metavar="FILE",
-        help="draw the density of the singular values (png, pdf, svg, ...)")
+    _outputs(parser, "draw the density of the singular values, or the layers of mean_field")
 
 
 def init(args: argparse.Namespace) -> None:
@@ -88,10 +85,12 @@ def init(args: argparse.Namespace) -> None:
     targets = {name: getattr(args, name) for name in _TARGETS}
     found = checked(args, recommend, args.activation, args.depth, args.architecture,
                     weights=args.weights, block=args.block, **targets)
-    if args.json is not None:
-        write_json(args.json, found.to_dict())
-    if args.json is None and axes is None:
+    if args.csv is None and args.json is None and axes is None:
         print(found)
+        return
+    numbers = {"sigma_w": found.sigma_w, "sigma_b": found.sigma_b, "scale": found.scale}
+    columns = {name: [value] for name, value in (numbers | found.predicted).items()}
+    write_results(args, columns, found.to_dict())
     if axes is not None:
         _draw_recommended(found, axes)
         save_plot(axes.figure, args.plot)

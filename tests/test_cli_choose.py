@@ -13,6 +13,7 @@ import fastspec as fs
 from fastspec.cli import main
 
 MEANFIELD = ["meanfield", "--activation", "tanh", "--depth", "4", "--sigma-w"]
+INIT = ["init", "--activation", "gelu", "--depth", "20"]
 PHASE = ["phase", "--activation", "tanh", "--sigma-w", "0.5:2:4", "--sigma-b", "0:1:3"]
 
 
@@ -28,6 +29,35 @@ def rows_of(capsys, *arguments):
     code, out, _ = run(capsys, *arguments, "--csv")
     assert code == 0
     return list(csv.DictReader(io.StringIO(out)))
+
+
+def test_init_prints_the_recommendation(capsys):
+    found = fs.initialize.recommend("gelu", 20, condition_number=4.0)
+    code, out, err = run(capsys, *INIT, "--condition-number", "4")
+    assert (code, out, err) == (0, f"{found}\n", "")
+    assert "Tarnowski" in out and "sqrt(20 * fan_in)" in out
+
+
+def test_init_as_csv_and_json(capsys):
+    found = fs.initialize.recommend("gelu", 20, condition_number=4.0)
+    row, = rows_of(capsys, *INIT, "--condition-number", "4")
+    assert float(row["sigma_w"]) == found.sigma_w
+    assert float(row["condition_number"]) == pytest.approx(4.0, rel=1e-9, abs=0)
+    record = json.loads(run(capsys, *INIT, "--condition-number", "4", "--json")[1])
+    assert record["scale"] == found.scale and record["reason"] == found.reason
+
+
+@pytest.mark.parametrize(("options", "network"), [
+    (["--architecture", "feedforward"], fs.FeedForward),
+    (["--architecture", "mean_field", "--log-chi-ratio", "3"], fs.meanfield.ResidualMeanField),
+])
+def test_init_of_other_architectures(capsys, options, network):
+    arguments = ["init", "--activation", "tanh", "--depth", "20", *options]
+    record = json.loads(run(capsys, *arguments, "--json")[1])
+    found = fs.initialize.recommend("tanh", 20, options[1],
+                                    log_chi_ratio=3.0 if len(options) > 2 else None)
+    assert isinstance(found.network, network)
+    assert (record["sigma_w"], record["sigma_b"]) == (found.sigma_w, found.sigma_b)
 
 
 def test_meanfield_layers_are_those_of_the_recurrence(capsys):
@@ -78,7 +108,8 @@ def test_json_has_the_same(capsys):
 
 
 @pytest.mark.parametrize("arguments", [
-    [*MEANFIELD, "1"], [*MEANFIELD, "0.5:2:5", "--quantity", "e"], [*PHASE, "--quantity", "chi"]])
+    INIT, [*INIT, "--architecture", "mean_field"], [*MEANFIELD, "1"],
+    [*MEANFIELD, "0.5:2:5", "--quantity", "e"], [*PHASE, "--quantity", "chi"]])
 def test_pictures_are_written(capsys, tmp_path, arguments):
     path = tmp_path / "picture.png"
     code, out, err = run(capsys, *arguments, "--plot", str(path))
@@ -88,6 +119,13 @@ def test_pictures_are_written(capsys, tmp_path, arguments):
 
 
 @pytest.mark.parametrize(("arguments", "message"), [
+    ([*INIT, "--condition-number", "0.5"], "argument --condition-number: condition_number must be"),
+    ([*INIT, "--c", "1", "--variance", "1"], "argument --c: "),
+    ([*INIT, "--block", "full"], "argument --block: block goes with"),
+    (["init", "--activation", "relu", "--depth", "9", "--architecture", "feedforward", "--c", "1"],
+     "argument --c: c does not go with architecture='feedforward'"),
+    (["init", "--activation", "sigmoid", "--depth", "9", "--architecture", "feedforward"],
+     "no critical point"),
     ([*MEANFIELD, "1", "--sigma-v", "2"], "argument --sigma-v: sigma_v goes with block='full'"),
     ([*MEANFIELD, "-1"], "argument --sigma-w: must be a number >= 0, or FROM:TO:N"),
     ([*MEANFIELD, "2:1:5"], "argument --sigma-w: must be a number >= 0, or FROM:TO:N"),

@@ -34,7 +34,7 @@ class Propagate:
 class Pairs:
     """An activation at two correlated points, 100 variances at a time."""
 
-    params = [["tanh", "gelu", "elu"], [1.0, 100.0], [1e-6, 0.5]]
+    params = [["tanh", "gelu", "elu"], [1.0, 100.0, 1e6], [1e-6, 0.5]]
     param_names = ["activation", "q", "distance"]
 
     def setup(self, activation, q, distance):

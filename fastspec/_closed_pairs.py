@@ -31,20 +31,20 @@ def _linear(_: float, q: FloatArray, d: FloatArray) -> Rows:
 
 def _leaky_relu(slope: float, q: FloatArray, d: FloatArray) -> Rows:
     """phi = (1 + a) h / 2 + (1 - a) |h| / 2; E |h h'| = q (2 (sin t - t cos t) / pi + cos t)."""
-    theta = _angle(d)
+    theta = angle(d)
     bend = (1.0 - slope) ** 2 / (2.0 * math.pi)
     even = 0.5 * (1.0 + slope * slope)
-    return q * (even * d + bend * _arc(theta, d)), even - bend * theta
+    return q * (even * d + bend * arc(theta, d)), even - bend * theta
 
 
-def _angle(d: FloatArray) -> FloatArray:
+def angle(d: FloatArray) -> FloatArray:
     """theta = arccos(1 - d), 0 < theta <= pi."""
     near = 2.0 * np.arcsin(np.sqrt(0.5 * np.minimum(d, 1.0)))
     far = math.pi - 2.0 * np.arcsin(np.sqrt(0.5 * (2.0 - np.maximum(d, 1.0))))
     return np.where(d < 0.5, near, np.where(d > 1.5, far, np.arccos(1.0 - d)))
 
 
-def _arc(theta: FloatArray, d: FloatArray) -> FloatArray:
+def arc(theta: FloatArray, d: FloatArray) -> FloatArray:
     """theta cos(theta) - sin(theta), by its series where that cancels."""
     small = np.minimum(theta, 1.0)
     series = small**3 * np.polyval(_SERIES[::-1], small * small)

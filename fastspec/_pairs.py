@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ._closed_pairs import CLOSED, closed_pairs
+from ._pair_asymptotes import asymptotic_pairs, serves
 from .activations import Activation, Function, array_function
 
 FloatArray = NDArray[np.float64]
@@ -30,18 +31,31 @@ def pair_rows(activation: Activation, q: FloatArray, distance: FloatArray) -> Fl
     out = np.zeros((3, q.size))
     apart = np.flatnonzero(distance > 0.0)
     if apart.size:
-        out[1:, apart] = _apart(activation, q[apart], distance[apart])
+        out[1:, apart] = _apart(activation, q[apart], distance[apart], slope_mean[apart])
     out[0] = second - out[1]
     out[2] = np.where(distance == 0.0, slope_mean, out[2])
     return out
 
 
-def _apart(activation: Activation, q: FloatArray, distance: FloatArray) -> FloatArray:
+def _apart(
+    activation: Activation, q: FloatArray, distance: FloatArray, slope_mean: FloatArray
+) -> FloatArray:
     """The gap and the slope product at distances > 0."""
     if not activation.is_builtin:
         return np.array([_user_pair(activation, *at) for at in zip(q, distance, strict=True)]).T
     if activation.name in CLOSED:
         return closed_pairs(activation.name, activation.parameter, q, distance)
+    out = np.empty((2, q.size))
+    large = serves(activation, q, distance)
+    if np.any(large):
+        out[:, large] = asymptotic_pairs(activation, q[large], distance[large], slope_mean[large])
+    if not np.all(large):
+        out[:, ~large] = _compiled_pairs(activation, q[~large], distance[~large])
+    return out
+
+
+def _compiled_pairs(activation: Activation, q: FloatArray, distance: FloatArray) -> FloatArray:
+    """The gap and the slope product by two-dimensional rules."""
     from .quadrature import _described
 
     out = np.empty((2, q.size))

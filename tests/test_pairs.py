@@ -8,6 +8,13 @@ import mpmath as mp
 import numpy as np
 import pytest
 
+from fastspec._pair_asymptotes import (
+    LEAST_SPREAD,
+    LEAST_VARIANCE,
+    asymptotic_pairs,
+    serves,
+)
+from fastspec._pairs import _compiled_pairs, pair_rows
 from fastspec.activations import ACTIVATIONS, activation
 from fastspec.errors import ConvergenceWarning
 from fastspec.quadrature import (
@@ -20,6 +27,9 @@ from fastspec.quadrature import (
 )
 
 TABLE = json.loads((Path(__file__).parent / "reference" / "pairs.json").read_text())
+FAR_TABLE = json.loads((Path(__file__).parent / "reference" / "far_pairs.json").read_text())
+FAR_KINDS = sorted({(name, tuple(params.items())) for name, params, *_ in FAR_TABLE})
+LARGE = ["gelu", "silu", "softplus", "mish", "elu", "selu", "tanh", "sigmoid", "hard_tanh"]
 PAIR_KINDS = sorted({(name, tuple(params.items())) for name, params, *_ in TABLE["pairs"]})
 EXCESS_KINDS = sorted({(name, tuple(params.items())) for name, params, *_ in TABLE["excess"]})
 PROMISED = 1e-12
@@ -73,6 +83,126 @@ def test_linear_excess_and_variance_slope_agree_with_mpmath(kind):
     for q, excess, _, bend in rows_of("excess", kind):
         assert abs(linear_excess(made, q) - excess) <= PROMISED * abs(excess), q
         assert abs(variance_slope(made, q) - bend) <= 1e-13 * bend, q
+
+
+def test_the_far_table_holds_what_it_should():
+    names = {name for name, _ in FAR_KINDS}
+    assert names == {"gelu", "elu", "selu", "hard_tanh", "tanh", "silu", "mish"}
+    for name in names:
+        assert {(1e4, 1.9), (1e6, 0.3), (1e8, 1e-9), (1e8, 1.9)} <= {
+            tuple(row[2:4]) for row in FAR_TABLE if row[0] == name}
+
+
+@pytest.mark.parametrize("kind", FAR_KINDS, ids=str)
+def test_large_variances_agree_with_mpmath(kind):
+    made = activation(kind[0], **dict(kind[1]))
+    rows = [row[2:] for row in FAR_TABLE if (row[0], tuple(row[1].items())) == kind]
+    for q, distance, product, gap, slope_product, second, slope_mean in rows:
+        got = pair_moments(made, q, distance=distance)
+        assert abs(got.product - product) <= PROMISED * second, (q, distance)
+        assert abs(got.gap - gap) <= PROMISED * gap, (q, distance)
+        assert abs(got.slope_product - slope_product) <= PROMISED * slope_mean, (q, distance)
+
+
+def gelu_product(q, c):
+    """E phi(h) phi(h') by parts: E [h h' Phi(h) Phi(h')], with E n(h) n(h') for the density n."""
+    density = 1 / (2 * mp.pi * mp.sqrt((1 + q) ** 2 - (q * c) ** 2))
+    both = mp.mpf(1) / 4 + mp.asin(q * c / (1 + q)) / (2 * mp.pi)       # E Phi(h) Phi(h')
+    return q * c * both + q * q * density * (1 + c * c * (1 - q) / (1 + q))
+
+
+@pytest.mark.parametrize("q", [0.7, 250.0, 301.0, 1e4, 1e7, 1e12, 1e20])
+def test_gelu_agrees_with_its_closed_form(q):
+    made, slope_mean = activation("gelu"), moments(activation("gelu"), q).slope_mean
+    spread = np.array([1e-9, 1e-3, 0.02, 0.3, 1.0, 4.0, 60.0, 1e3, 1e6])
+    distance = 2.0 * spread[2.0 * spread**2 < q] ** 2 / q
+    distance = np.concatenate((distance, 2.0 - distance))
+    got = pair_moments(made, q, distance=distance)
+    with mp.workdps(90):
+        exact, one = mp.mpf(q), gelu_product(mp.mpf(q), mp.mpf(1))
+        for i, d in enumerate(distance):
+            c = 1 - mp.mpf(d)
+            gap = float(one - gelu_product(exact, c))
+            step = mp.mpf(10) ** -40
+            slopes = (gelu_product(exact, c + step) - gelu_product(exact, c - step)) / (
+                2 * step * exact)
+            assert got.gap[i] == pytest.approx(gap, rel=PROMISED, abs=0), d
+            assert abs(got.slope_product[i] - float(slopes)) <= PROMISED * slope_mean, d
+
+
+@pytest.mark.parametrize("name", LARGE)
+@pytest.mark.parametrize("q", [LEAST_VARIANCE, 2e3, 1e5, 1e6])
+def test_both_rules_of_large_variances_agree(name, q):
+    made = activation(name)
+    least = 2.001 * LEAST_SPREAD**2 / q
+    close = np.geomspace(least, 0.9, 14)
+    distance = np.concatenate((close, [0.999, 1.001], 2.0 - close))
+    if name in ("gelu", "silu", "softplus", "mish", "elu", "selu"):
+        distance = np.concatenate(([1e-12 / q, 1e-3 * least, 0.1 * least], distance, [2.0]))
+    variance = np.full(distance.size, q)
+    assert np.all(serves(made, variance, distance))
+    assert not np.any(serves(made, 0.99 * LEAST_VARIANCE + 0.0 * distance, distance))
+    slope_mean = moments(made, q).slope_mean
+    new = asymptotic_pairs(made, variance, distance, np.full(distance.size, slope_mean))
+    old = _compiled_pairs(made, variance, distance)
+    assert new[0] == pytest.approx(old[0], rel=PROMISED, abs=0)
+    assert np.max(np.abs(new[1] - old[1])) <= PROMISED * slope_mean
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_large_variances_need_no_two_dimensional_rule(name, monkeypatch):
+    # Those cost up to milliseconds there: half a second in place of minutes for a heat map.
+    def refuse(*_):
+        raise AssertionError("a two-dimensional rule at a large variance")
+
+    monkeypatch.setattr("fastspec._pairs._compiled_pairs", refuse)
+    got = pair_moments(activation(name), [[LEAST_VARIANCE], [1e4], [1e30]], c=[0.9, 0.0, -0.9])
+    assert np.all(np.diff(got.gap, axis=1) > 0.0)
+
+
+def test_elu_of_any_size_on_the_left():
+    # phi' jumps from alpha to 1 at 0, upwards or downwards
+    distance = np.array([1e-6, 1e-3, 0.2, 1.4])
+    for alpha in (0.2, 3.0):
+        made, q = activation("elu", alpha=alpha), np.full(4, 700.0)
+        slope_mean = np.full(4, moments(made, 700.0).slope_mean)
+        new = asymptotic_pairs(made, q, distance, slope_mean)
+        old = _compiled_pairs(made, q, distance)
+        assert new[0] == pytest.approx(old[0], rel=PROMISED, abs=0)
+        assert np.max(np.abs(new[1] - old[1])) <= PROMISED * slope_mean[0]
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_many_pairs_at_once_are_the_single_ones(name):
+    made = activation(name)
+    rng = np.random.default_rng(3)
+    q, distance = np.exp(rng.uniform(0.0, 40.0, 300)), 2.0 * rng.uniform(0.0, 1.0, 300) ** 8
+    at = np.arange(0, 300, 37)
+    some = [pair_rows(made, q[i : i + 1], distance[i : i + 1])[:, 0] for i in at]
+    assert pair_rows(made, q, distance)[:, at].T == pytest.approx(np.array(some), rel=1e-13, abs=0)
+
+
+@pytest.mark.parametrize("name", ["gelu", "silu", "softplus", "mish", "elu", "selu"])
+@pytest.mark.parametrize("q", [1e26, 1e36, 1e200, 1.5e308])
+def test_seen_from_afar_they_are_relus(name, q):
+    made, distance = activation(name), np.array([1e-12, 1e-3, 0.5, 1.0, 1.3, 2.0])
+    scale = made.derivative(50.0)
+    far = pair_moments(activation("relu"), q, distance=distance)
+    got = pair_moments(made, q, distance=distance)
+    # what is left is of relative order 1 / sqrt(q distance)
+    assert got.gap / scale**2 == pytest.approx(far.gap, rel=2e-12, abs=0)
+    assert got.slope_product / scale**2 == pytest.approx(far.slope_product, rel=0, abs=2e-12)
+
+
+@pytest.mark.parametrize(("name", "total"), [("tanh", 4.0), ("sigmoid", 1.0), ("hard_tanh", 4.0)])
+@pytest.mark.parametrize("q", [1e30, 1e36, 1e200, 1e300])
+def test_seen_from_afar_they_are_steps(name, total, q):
+    # E (sign h - sign h')^2 / 2 = 2 theta / pi; phi' is a delta function
+    c = np.array([0.999, 0.5, 0.0, -0.3, -0.999])
+    got = pair_moments(activation(name), q, c=c)
+    assert got.gap == pytest.approx(total * np.arccos(c) / (2.0 * math.pi), rel=1e-12, abs=0)
+    assert got.slope_product == pytest.approx(
+        total / (2.0 * math.pi * q * np.sqrt(1.0 - c * c)), rel=1e-12, abs=0)
 
 
 DISTANCES = [1e-16, 1e-9, 1e-4, 0.01, 0.3, 0.999, 1.001, 1.7, 1.999, 2.0]
@@ -137,7 +267,7 @@ def test_relu_and_its_first_power_are_one():
 
 
 @pytest.mark.parametrize("name", ACTIVATIONS)
-@pytest.mark.parametrize("q", [1e-12, 1e-3, 0.3, 3.0, 50.0, 1e3, 1e4])
+@pytest.mark.parametrize("q", [1e-12, 1e-3, 0.3, 3.0, 50.0, 1e3, 1e4, 1e9])
 def test_prices_theorem(name, q):
     # d gap / d distance = q E phi' phi': both rows and every rule, the joints between them too.
     made, (x, w) = make(name), np.polynomial.legendre.leggauss(8)

@@ -57,13 +57,14 @@ __all__ = [
     "meanfield",
     "plotting",
     "quadrature",
+    "scaling",
     "signal",
     "simulate",
     "status_message",
 ]
 
-_SUBMODULES = ("initialize", "jax", "meanfield", "plotting", "quadrature", "signal", "simulate",
-               "torch")
+_SUBMODULES = ("initialize", "jax", "meanfield", "plotting", "quadrature", "scaling",
+               "signal", "simulate", "torch")
 
 
 def get_include() -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import math
 import sys
@@ -43,12 +45,18 @@ def write_json(target: str, record: dict[str, Any]) -> None:
 
 def to_csv(columns: Columns) -> str:
     """Comma separated values with a header; floats are written so that they read back exactly."""
-    lines = [",".join(columns)]
-    lines += [
-        ",".join(value if isinstance(value, str) else repr(value) for value in row)
-        for row in zip(*(np.asarray(c).tolist() for c in columns.values()), strict=True)
-    ]
-    return "\n".join(lines) + "\n"
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    for row in zip(*map(_listed, columns.values()), strict=True):
+        writer.writerow("" if value is None else value if isinstance(value, str) else repr(value)
+                        for value in row)
+    return text.getvalue()
+
+
+def _listed(column: Any) -> list[Any]:
+    """A column in Python's types."""
+    return [item.item() if isinstance(item, np.generic) else item for item in column]
 
 
 def to_table(columns: Columns) -> str:

@@ -15,6 +15,7 @@ from typing import Any
 from ._cli_choose import CHOOSING
 from ._cli_commands import condition, density, propagate
 from ._cli_parser import UsageError, build_parser
+from ._cli_scaling import SCALING
 
 __all__ = ["main"]
 
@@ -74,7 +75,7 @@ def _run(argv: Sequence[str] | None) -> None:
     from . import __version__
 
     commands = {"density": density, "condition": condition, "propagate": propagate}
-    args = build_parser(__version__, commands, CHOOSING).parse_args(argv)
+    args = build_parser(__version__, commands, CHOOSING + SCALING).parse_args(argv)
     args.run(args)
 
 

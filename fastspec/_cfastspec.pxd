@@ -39,6 +39,8 @@ cdef extern from "fastspec.h" nogil:
                         double *power)
     double fspec_law_mass_error(const fspec_law *law)
     double fspec_law_unresolved(const fspec_law *law)
+    int fspec_law_ends_status(const fspec_law *law)
+    int fspec_law_has_thin_ends(const fspec_law *law)
 
     size_t fspec_law_density(const fspec_law *law, size_t n, const double *x, int variable,
                              double *density)
@@ -62,7 +64,7 @@ cdef extern from "fastspec.h" nogil:
         size_t count
         const double *value
         const double *mass
-        double zero, mean, second, bottom, top, resolved
+        double zero, mean, second, bottom, top, least, largest, resolved
         size_t n_atoms
         const double *atom_value
         const double *atom_mass
@@ -108,3 +110,4 @@ cdef extern from "fastspec.h" nogil:
 
     int fspec_law_chain(size_t n_blocks, const fspec_block *blocks, double error,
                         fspec_law **law)
+    int fspec_law_take_ends(fspec_law *law, size_t n_blocks, const fspec_block *blocks)

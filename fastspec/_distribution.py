@@ -249,7 +249,11 @@ class Distribution:
         return float(self.icdf(0.5))
 
     def support(self) -> list[tuple[float, float]]:
-        """Intervals (low, high) of the continuous part, ascending; none for a law of atoms."""
+        """Intervals (low, high) of the continuous part, ascending; none for a law of atoms.
+
+        They are those of the law itself, also where the density falls below rounding before an
+        end.
+        """
         return self._variable.intervals(self._core)
 
     @property

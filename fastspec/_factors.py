@@ -11,10 +11,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from . import _checks
-from .activations import Activation
+from .activations import Activation, activation
 from .blocks import Layer, Residual
 
-__all__ = ["Factor", "FactorLayer", "factors", "kernel_blocks"]
+__all__ = ["Factor", "FactorLayer", "factors", "kernel_blocks", "with_constant_slopes"]
+
+_CONSTANT = 1e-15           # spread of d = phi'^2 that no double lambda resolves
 
 
 class FactorLayer(NamedTuple):
@@ -65,19 +67,72 @@ def kernel_blocks(
     A layer is (slope law, weight_variance, orthogonal, width_out, width_in). Equal slope laws are
     one object; ``known`` keeps them, by (activation, q, mean), for further calls.
     """
-    from ._slope_rules import kernel_slopes
-
     known = {} if known is None else known
 
     def described(layer: FactorLayer) -> tuple[Any, float, bool, float, float]:
-        key = layer[:3]
-        if key not in known:
-            known[key] = kernel_slopes(*key)
-        return (known[key], layer.weight_variance, layer.weights == "orthogonal",
+        return (_slopes(layer, known), layer.weight_variance, layer.weights == "orthogonal",
                 layer.width_out, layer.width_in)
 
     return [([described(layer) for layer in layers], skip, weight)
             for layers, skip, weight in chain]
+
+
+def _slopes(layer: FactorLayer, known: dict[tuple[Activation, float, float], Any]) -> Any:
+    from ._slope_rules import kernel_slopes
+
+    key = layer[:3]
+    if key not in known:
+        known[key] = kernel_slopes(*key)
+    return known[key]
+
+
+def with_constant_slopes(
+    chain: Sequence[Factor], known: dict[tuple[Activation, float, float], Any]
+) -> list[Factor]:
+    """The chain with slopes that vary by less than a rounding taken for their mean."""
+    weights: dict[tuple[tuple[FactorLayer, ...], float], float] = {}
+    scales = []
+    for factor in chain:
+        kept = tuple(_constant_or_same(layer, known) for layer in factor.layers)
+        if kept != factor.layers and _only_scales(factor):
+            scales.append(factor._replace(layers=kept))
+        else:
+            weights[kept, factor.skip] = weights.pop((kept, factor.skip), 0.0) + factor.weight
+    return _scaled([Factor(layers, skip, weight)
+                    for (layers, skip), weight in weights.items()], scales)
+
+
+def _constant_or_same(
+    layer: FactorLayer, known: dict[tuple[Activation, float, float], Any]
+) -> FactorLayer:
+    if layer.activation.slopes is not None or _slopes(layer, known).spread > _CONSTANT:
+        return layer
+    return layer._replace(activation=activation("linear"), q=1.0, mean=0.0,
+                          weight_variance=layer.weight_variance * _slopes(layer, known).mean)
+
+
+def _only_scales(factor: Factor) -> bool:
+    """Whether a factor of constant slopes is a number times a rotation."""
+    layer = factor.layers[0]
+    return (factor.skip == 0.0 and layer.weights == "orthogonal"
+            and layer.width_in == layer.width_out)
+
+
+def _scaled(chain: list[Factor], scales: list[Factor]) -> list[Factor]:
+    """The chain times numbers: they join a plain layer's variance (a factor of their own would
+    add unknowns, and rounding), or are one factor if there is none."""
+    if not scales:
+        return chain
+    log_scale = math.fsum(factor.weight * math.log(factor.layers[0].weight_variance)
+                          for factor in scales)
+    for i, (layers, skip, weight) in enumerate(chain):
+        if skip == 0.0:
+            variance = layers[0].weight_variance * math.exp(log_scale / weight)
+            chain[i] = Factor((layers[0]._replace(weight_variance=variance),), skip, weight)
+            return chain
+    number = math.fsum(factor.weight for factor in scales)
+    layer = scales[-1].layers[0]._replace(weight_variance=math.exp(log_scale / number))
+    return [*chain, Factor((layer,), 0.0, number)]
 
 
 def _checked(blocks: Any) -> list[Layer | Residual]:

@@ -8,6 +8,6 @@ cdef class Law:
 
 cdef class Slopes:
     cdef fspec_slopes *handle
-    cdef readonly double accuracy
+    cdef readonly double accuracy, spread, atom, cluster
     cdef readonly tuple critical
     cdef double _summary(self, int i)

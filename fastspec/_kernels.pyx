@@ -128,6 +128,20 @@ cdef class Law:
         """Mass near 0 that is not resolved."""
         return fspec_law_unresolved(self.handle)
 
+    def ends_status(self):
+        """0, or why an outer end of the support is not where it should be."""
+        return fspec_law_ends_status(self.handle)
+
+    def has_thin_ends(self):
+        """Whether an outer end lies beyond where the density is above rounding."""
+        return bool(fspec_law_has_thin_ends(self.handle))
+
+    def take_ends(self, list blocks):
+        """Thin ends from the chain of all blocks, for which this one stands; see `ends_status`."""
+        cdef Blocks whole = Blocks(blocks)
+        with nogil:
+            fspec_law_take_ends(self.handle, whole.count, whole.out)
+
     def support(self, int variable):
         """(low, high) of the hull of the continuous part, or None."""
         cdef double low, high
@@ -264,12 +278,14 @@ cdef class Slopes:
         return tuple(out.reshape(3, *zeta.shape))
 
 
-cdef Slopes wrap_slopes(int status, fspec_slopes *handle, double accuracy):
+cdef Slopes wrap_slopes(int status, fspec_slopes *handle, double accuracy, double spread,
+                        double atom, double cluster):
     if status != FSPEC_OK:
         raise ValueError(status_message(status))
     slopes = Slopes()
     slopes.handle = handle
-    slopes.accuracy = accuracy
+    slopes.accuracy, slopes.spread = accuracy, spread
+    slopes.atom, slopes.cluster = atom, cluster
     slopes.critical = ()
     return slopes
 
@@ -285,20 +301,25 @@ def discrete_slopes(const double[::1] values, const double[::1] probabilities):
         raise ValueError("values and probabilities must have one length")
     cdef int status = fspec_slopes_discrete(values.shape[0], start(values), start(probabilities),
                                             &handle)
-    return wrap_slopes(status, handle, 1e-15)
+    v, p = np.asarray(values), np.asarray(probabilities)
+    cdef double atom = np.max(p, initial=0.0, where=v > 0.0), spread = 0.0
+    if status == FSPEC_OK and atom > 0.0:
+        spread = np.sqrt(0.5 * np.sum(np.outer(p, p) * (v[:, None] - v) ** 2)) / (p @ v)
+    return wrap_slopes(status, handle, 1e-15, spread, atom, atom)
 
 
 def smooth_slopes(const double[::1] value, const double[::1] mass, summary, double accuracy,
-                  const double[::1] atom_value, const double[::1] atom_mass,
+                  double spread, double cluster, const double[::1] atom_value, const double[::1] atom_mass,
                   const double[::1] critical, const size_t[::1] cover_panels,
                   const double[::1] centre, const double[::1] half,
                   const double[:, ::1] coefficients, const int[::1] joints):
-    """Slopes of a smooth law; `summary` is P(d = 0), E d, E d^2, inf d > 0, sup d and
-    the least |zeta| that the panels serve. The arrays are
+    """Slopes of a smooth law; `summary` is P(d = 0), E d, E d^2, inf d > 0 and sup d on
+    the panels and over all h, and the least |zeta| that the panels serve. The arrays are
     those of fspec_smooth_slopes, one row of `coefficients` per panel."""
     cdef fspec_smooth_slopes law
     cdef fspec_slopes *handle = NULL
-    law.zero, law.mean, law.second, law.bottom, law.top, law.resolved = summary
+    law.zero, law.mean, law.second = summary[:3]
+    law.bottom, law.top, law.least, law.largest, law.resolved = summary[3:]
     law.count, law.value, law.mass = value.shape[0], start(value), start(mass)
     law.n_atoms = atom_value.shape[0]
     law.atom_value, law.atom_mass = start(atom_value), start(atom_mass)
@@ -309,7 +330,8 @@ def smooth_slopes(const double[::1] value, const double[::1] mass, summary, doub
     cdef int status
     with nogil:
         status = fspec_slopes_smooth(&law, &handle)
-    slopes = wrap_slopes(status, handle, accuracy)
+    slopes = wrap_slopes(status, handle, accuracy, spread, np.max(atom_mass, initial=0.0),
+                         cluster)
     slopes.critical = tuple(critical)
     return slopes
 
@@ -343,6 +365,47 @@ cdef list fill_layers(list layers, fspec_layer *out):
     return layers
 
 
+cdef class Blocks:
+    """Blocks of a chain as C, and what must outlive them (see `chain`)."""
+
+    cdef object stores, keep, failures
+    cdef fspec_block *out
+    cdef size_t count
+
+    def __init__(self, list blocks):
+        cdef size_t i, layer = 0, total = sum(len(block[0]) for block in blocks)
+        self.count = len(blocks)
+        block_store = np.zeros(self.count * sizeof(fspec_block) // 8 + 1)
+        layer_store = np.zeros((total + 1) * sizeof(fspec_layer) // 8 + 1)
+        cdef double[::1] block_view = block_store, layer_view = layer_store
+        cdef fspec_layer *rows = <fspec_layer *>&layer_view[0]
+        self.out = <fspec_block *>&block_view[0]
+        self.stores, self.keep, self.failures = (block_store, layer_store), [], []
+        for i in range(self.count):
+            layers, skip, repeat, given = blocks[i]
+            self.out[i].n_layers, self.out[i].skip, self.out[i].repeat = len(layers), skip, repeat
+            self.out[i].layers = rows + layer
+            self.keep.append(fill_layers(layers, rows + layer))
+            layer += len(layers)
+            if given is not None:
+                self.fill_given(given, &self.out[i])
+
+    cdef fill_given(self, given, fspec_block *block):
+        cdef double[::1] data
+        function, derivative, block.log_mean, block.positive, of_m_only = given
+        block.of_m_only = of_m_only
+        self.keep.append(given)
+        if isinstance(function, int):
+            block.log_s = <fspec_log_s_fn><size_t>function
+            if derivative is not None:
+                data = derivative
+                block.data = <void *>&data[0]
+        else:
+            triple = (function, derivative, self.failures)
+            self.keep.append(triple)
+            block.log_s, block.data = python_log_s, <void *>triple
+
+
 def chain(list blocks, double error):
     """Law of a chain of blocks, each (layers, skip, repeat, given); error is that of log z.
 
@@ -350,41 +413,14 @@ def chain(list blocks, double error):
     (log_s, dlog_s, log_mean, positive, of_m_only): Python callables, or the address of one C
     function (fspec_log_s_fn) as log_s and its array of data, or None, as dlog_s.
     """
-    cdef size_t i, n = len(blocks), layer = 0
-    cdef size_t total = sum(len(block[0]) for block in blocks)
-    block_store = np.zeros(n * sizeof(fspec_block) // 8 + 1)
-    layer_store = np.zeros((total + 1) * sizeof(fspec_layer) // 8 + 1)
-    cdef double[::1] block_view = block_store, layer_view = layer_store
-    cdef fspec_block *out = <fspec_block *>&block_view[0]
-    cdef fspec_layer *rows = <fspec_layer *>&layer_view[0]
+    cdef Blocks packed = Blocks(blocks)
     cdef fspec_law *handle = NULL
     cdef int status
-    cdef double[::1] data
-    keep, failures = [], []
-    for i in range(n):
-        layers, skip, repeat, given = blocks[i]
-        out[i].n_layers, out[i].skip, out[i].repeat = len(layers), skip, repeat
-        out[i].layers = rows + layer
-        keep.append(fill_layers(layers, rows + layer))
-        layer += len(layers)
-        if given is not None:
-            function, derivative, out[i].log_mean, out[i].positive, of_m_only = given
-            out[i].of_m_only = of_m_only
-            keep.append(given)
-            if isinstance(function, int):
-                out[i].log_s = <fspec_log_s_fn><size_t>function
-                if derivative is not None:
-                    data = derivative
-                    out[i].data = <void *>&data[0]
-            else:
-                triple = (function, derivative, failures)
-                keep.append(triple)
-                out[i].log_s, out[i].data = python_log_s, <void *>triple
     with nogil:
-        status = fspec_law_chain(n, out, error, &handle)
-    if failures:
+        status = fspec_law_chain(packed.count, packed.out, error, &handle)
+    if packed.failures:
         fspec_law_free(handle)
-        raise failures[0]
+        raise packed.failures[0]
     law = wrap(status, handle)
-    law.keep = keep
+    law.keep = packed.keep
     return law

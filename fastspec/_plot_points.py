@@ -15,6 +15,7 @@ _POINTS_PER_INTERVAL, _QUANTILES = 800, 200
 # Share of the continuous mass left out at an end that an axis cannot reach, and the smallest
 # point of a logarithmic axis: x rho(x) still is a double there.
 _CUT_MASS, _SMALLEST = 1e-2, 1e-300
+_EMPTY = 0.02           # share of the axis that may hold no mass at the top
 # The axis is logarithmic if a law spreads over this ratio of lambda above this share of its mass.
 _WIDE, _TAIL_MASS = 1e3, 0.05
 # A curve is cut off at the height above which this share of its area lies, and at most at this
@@ -26,7 +27,7 @@ def law_range(law: Any, axis: str) -> tuple[float, float]:
     """Smallest and largest point of a law that an axis shows, atoms included.
 
     Where the axis cannot reach the lower end (0 on a logarithmic axis, log 0), the range starts
-    where a hundredth of the continuous mass is left out.
+    where a hundredth of the continuous mass is left out. A top without mass is left out.
 
     Raises
     ------
@@ -36,6 +37,10 @@ def law_range(law: Any, axis: str) -> tuple[float, float]:
     atoms = atoms_of(law)
     points = [end for interval in law.support() for end in interval] + list(atoms[:, 0])
     low, high = float(min(points)), float(max(points))
+    reach = float(law.icdf(np.nextafter(1.0, 0.0)))
+    if high == np.inf > reach or high - reach > _EMPTY * (high - low):  # a tail below rounding
+        points = [x for x in points if x <= reach] + [reach]
+        high = reach
     if high == np.inf:
         raise ArithmeticError(
             f"{law!r} has values beyond the largest double: take its log_eigenvalues()")

@@ -140,6 +140,14 @@ class SlopeCore:
         """Mass near 0 that is not resolved: none."""
         return 0.0
 
+    def ends_status(self) -> int:
+        """0: ends are those of phi'^2."""
+        return 0
+
+    def has_thin_ends(self) -> bool:
+        """Whether ends are taken from a chain that this one stands for: no."""
+        return False
+
     def moment(self, k: int) -> float:
         """E lambda^k."""
         with np.errstate(over="ignore", under="ignore"):

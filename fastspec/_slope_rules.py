@@ -14,7 +14,7 @@ import numpy as np
 from numpy.polynomial import chebyshev
 from numpy.typing import NDArray
 
-from . import _checks, _kernels, _slope_panels
+from . import _checks, _kernels, _slope_hull, _slope_panels
 from ._slope_panels import Panels, Piece, Slope
 from .activations import Activation, array_function
 from .slopes import _normal_mass, slope_law
@@ -28,6 +28,7 @@ _SMALL_ZETA = 1e-36         # beside d: M + P(d > 0) keeps its digits down to th
 _RULE_SIZES = (8, 12, 16, 24, 32)
 _GUARD_EXCESS = 0.02        # how near the top a rule should serve, beside the top
 _GUARD_ERROR = 41.4         # -log of a rule's error on its guard ellipse (fspec_slopes.c)
+_CLUSTER = 1e-8             # relative width that a walk along lambda hardly resolves
 _ROUGH = 1e-3               # relative error of E d beyond which there is no law to speak of
 
 
@@ -45,8 +46,9 @@ def kernel_slopes(activation: Activation, q: float, mean: float = 0.0) -> _kerne
     Returns
     -------
     Slopes
-        With attributes mean, second, top, positive, zero and accuracy (relative error of E d, an
-        estimate).
+        With attributes mean, second, top, positive, zero, spread (standard deviation over mean),
+        atom and cluster (largest mass at one d > 0, and within 1e-8 of one) and accuracy (relative
+        error of E d, an estimate).
 
     Raises
     ------
@@ -147,11 +149,12 @@ def _smooth(activation: Activation, slope: Slope, q: float, mean: float) -> _ker
     if not covers[0]:
         return _discrete(np.array(list(atoms)), np.array(list(atoms.values())), activation, q, mean)
     panels = _slope_panels.build(slope, scale, covers)
-    return _assembled(activation, panels, atoms, q, mean)
+    far = _slope_hull.hull(slope, scale * min(-low, high), scale, mean)
+    return _assembled(activation, panels, atoms, far, q, mean)
 
 
-def _assembled(activation: Activation, panels: Panels, atoms: dict[float, float], q: float,
-               mean: float) -> _kernels.Slopes:
+def _assembled(activation: Activation, panels: Panels, atoms: dict[float, float],
+               far: tuple[float, float], q: float, mean: float) -> _kernels.Slopes:
     zero = atoms.pop(0.0, 0.0)
     atom_value = np.array(sorted(atoms))
     atom_mass = np.array([atoms[value] for value in atom_value])
@@ -167,10 +170,13 @@ def _assembled(activation: Activation, panels: Panels, atoms: dict[float, float]
         raise ValueError(f"E phi'^2 of {activation!r} is infinite at q = {q:g}, mean = {mean:g}, "
                          "or phi' is too rough there to tell")
     value, weight = _gauss_rule(d / top, mass, size)
+    spread = math.sqrt(float(mass @ (d - first) ** 2) + zero * first**2) / first
+    resolved = 1e3 * _slope_panels.FLOOR**2 * top
+    least = min(bottom, far[0] if far[0] > resolved else 0.0)
     return _kernels.smooth_slopes(
-        value * top, weight, (zero, first, float(mass @ d**2), bottom, top,
-                                1e3 * _slope_panels.FLOOR**2 * top), max(1e-15, error),
-        atom_value, atom_mass, critical,
+        value * top, weight, (zero, first, float(mass @ d**2), bottom, top, least,
+                                max(top, far[1]), resolved), max(1e-15, error), spread,
+        _cluster(d, mass), atom_value, atom_mass, critical,
         np.bincount(panels.cover, minlength=_slope_panels.COVERS).astype(np.uintp),
         panels.centre, panels.half, panels.series, panels.joints)
 
@@ -207,6 +213,15 @@ def _discretised(panels: Panels, clearance: float) -> tuple[FloatArray, FloatArr
     for moment in (mass * d, mass * d * d):
         some |= moment > _NEGLIGIBLE * np.sum(moment)
     return d[some], mass[some]
+
+
+def _cluster(d: FloatArray, mass: FloatArray) -> float:
+    """Largest mass of values d > 0 that differ by no more than a share of 1e-8."""
+    order = np.argsort(d)
+    d, below = d[order], np.concatenate([[0.0], np.cumsum(mass[order])])
+    first = int(np.searchsorted(d, 0.0, side="right"))
+    ends = np.searchsorted(d, d[first:] * (1.0 + _CLUSTER), side="right")
+    return float(np.max(below[ends] - below[first:-1]))
 
 
 def _relative_error(panels: Panels, first: float) -> float:

@@ -24,6 +24,8 @@ FloatArray = NDArray[np.float64]
 _COMPLETE, _USABLE = 1e-10, 1e-4    # masses missing: none; few enough to go on with a warning
 _COMPRESSION = 1e-12                # agreement of log densities that ends the search for nodes
 _TESTED = np.array([1e-9, 1e-3, 0.1, 0.5, 0.9, 0.999])
+_NEGLIGIBLE_ATOM = 1e-3
+_NARROW, _NARROWEST = 1e-6, 1e-9    # spreads of lambda and slopes that explain a failure
 _METHODS = ("table", "newton", "walk")
 
 
@@ -47,6 +49,10 @@ class SolvedLaw(SpectralLaw):
             warnings.warn(f"a mass of {core.unresolved():.3g} lies below log lambda = {low:.6g}, "
                           "where slopes are too small to resolve: queries there give NaN",
                           ConvergenceWarning, stacklevel=3)
+        if core.ends_status():
+            warnings.warn("where the support ends could not be told: its density vanishes there "
+                          "faster than any power, and support() gives where it falls below "
+                          "rounding, or 0", ConvergenceWarning, stacklevel=3)
         super().__init__(core, **parameters)
 
     def pdf(self, x: ArrayLike, *, out: FloatArray | None = None, on_error: str = "warn",
@@ -126,7 +132,10 @@ class ChainLaw(SolvedLaw):
         width.
     ConvergenceError
         If masses found on the support and atoms do not add up to 1. Below 1e-4 missing it is a
-        `ConvergenceWarning`.
+        `ConvergenceWarning`. Also if the law, or a part of it, is too narrow for doubles in
+        lambda: slopes that vary by less than about 1e-7 in relative terms, or nearly constant
+        ones on both sides of a part that varies. Slopes that vary by less than 1e-15 are taken for
+        their mean.
 
     Notes
     -----
@@ -136,6 +145,15 @@ class ChainLaw(SolvedLaw):
     papers. Its first three moments are those of the network; its distribution function is off by
     about 0.007 (v/L)^2 and its edges by about 0.1 (v/L)^2, v = Var d/(E d)^2. Atoms differ too:
     slopes that vanish with probability p_l put mass max(0, 2 prod p_l - 1) at prod a_l^2.
+
+    `support` and `condition_number` are those of the law itself. Slopes phi' that never reach
+    their infimum or supremum (softplus, or 1 + 1/cosh(h)^2) make the density vanish at that end
+    faster than any power, long before the end: `pdf` is 0 there where the mass beyond is below
+    1e-12, and ``condition_number(coverage)`` leaves such tails out. Unbounded slopes give a
+    support up to inf. For activations given as functions, the infimum and supremum of phi'^2 are
+    those seen at a finite number of points, out to |h| = 1e6 and 1e6 standard deviations, where
+    a power of h is continued to 0 or inf (of one layer alone out to 38 standard deviations): phi'
+    must be right there too.
 
     Examples
     --------
@@ -148,16 +166,20 @@ class ChainLaw(SolvedLaw):
     def __init__(self, blocks: Sequence[Layer | Residual], *, input_width: float = 1.0,
                  compress: bool = True) -> None:
         input_width = _checks.real("input_width", input_width, low=0.0, strict=True)
-        factors = _factors.factors(blocks, input_width)
-        _require_square_residuals(factors)
+        whole = _factors.factors(blocks, input_width)
+        _require_square_residuals(whole)
         cores = _Cores()
         self.compression_error = 0.0
+        whole = factors = cores.with_constant_slopes(whole)
         if compress:
-            factors, self.compression_error = _compress.choose(factors, cores.measure,
-                                                               _COMPRESSION)
+            factors, self.compression_error = _compress.choose(whole, cores.measure, _COMPRESSION)
         self._blocks = cores.blocks(factors)
-        super().__init__(cores.core(factors), blocks=tuple(blocks), input_width=input_width,
-                         compress=compress)
+        core = cores.core(factors)
+        if factors != whole and core.has_thin_ends():
+            core.take_ends(cores.blocks(whole))
+        if not core.mass_error() < _USABLE and (reason := _too_narrow(self._blocks)):
+            raise ConvergenceError(reason)
+        super().__init__(core, blocks=tuple(blocks), input_width=input_width, compress=compress)
 
     def solve(self, x: ArrayLike) -> Solution:
         solution = super().solve(x)
@@ -180,6 +202,9 @@ class _Cores:
         self._last: tuple[Any, Any] = (None, None)
         self._at: FloatArray | None = None
         self._scale: Any = None
+
+    def with_constant_slopes(self, factors: list[Any]) -> list[Any]:
+        return _factors.with_constant_slopes(factors, self._slopes)
 
     def blocks(self, factors: list[Any]) -> list[Any]:
         return [(*block, None) for block in _factors.kernel_blocks(factors, self._slopes)]
@@ -215,8 +240,53 @@ def _log_density(core: Any, log_lam: FloatArray) -> FloatArray:
         return np.log(density)
 
 
+def _rotations(blocks: list[Any]) -> list[tuple[Any, float]] | None:
+    """(slopes, repeat) of a chain of square orthogonal plain layers; None for other chains."""
+    if any(skip or not layers or not layers[0][2] or layers[0][3] != layers[0][4]
+           for layers, skip, _, _ in blocks):
+        return None
+    return [(layers[0][0], repeat) for layers, _, repeat, _ in blocks]
+
+
+def _too_narrow(blocks: list[Any]) -> str | None:
+    """Why a chain, in which the slopes' variances add up to that of lambda, cannot be solved, if
+    it is for that reason."""
+    layers = _rotations(blocks)
+    if layers is None:
+        return None
+    law = math.sqrt(math.fsum(repeat * slopes.spread**2 for slopes, repeat in layers))
+    least = min(slopes.spread for slopes, _ in layers)
+    if law > _NARROW and not 0.0 < least < _NARROWEST:
+        return None
+    return (f"the law is too narrow: relative spread (standard deviation over mean) {law:.2g} of "
+            f"lambda and {least:.2g} of one layer's slopes, beside a rounding of 2e-16")
+
+
+def _nearly_atom(blocks: list[Any]) -> float:
+    """Mass within about 1e-8 of one lambda beyond that of an atom there. As for atoms, it is what
+    the layers' masses, of values d so close to each other, have beyond their number less 1."""
+    layers = _rotations(blocks)
+    if layers is None or max(slopes.spread for slopes, _ in layers) < _NARROW:
+        return 0.0
+    near, exact = (1.0 - math.fsum(repeat * (1.0 - mass) for mass, repeat in masses)
+                   for masses in ([(slopes.cluster, n) for slopes, n in layers],
+                                  [(slopes.atom, n) for slopes, n in layers]))
+    return near - max(0.0, exact)
+
+
 def solved(blocks: list[Any]) -> Any:
-    """The solved chain of kernel blocks (layers, skip, repeat, given)."""
+    """The solved chain of kernel blocks (layers, skip, repeat, given).
+
+    Raises
+    ------
+    ConvergenceError
+        If a part of the law is so concentrated that walks along lambda would lose their way.
+    """
+    mass = _nearly_atom(blocks)
+    if mass > _NEGLIGIBLE_ATOM:
+        raise ConvergenceError(
+            f"a mass of {mass:.3g} lies within about 1e-8 of one lambda without being an atom "
+            "(phi'^2 is as nearly constant for most h of most layers): too narrow a part to solve")
     error = math.fsum(repeat * layer[0].accuracy for layers, _, repeat, _ in blocks
                       for layer in layers)
     return _kernels.chain(blocks, error)

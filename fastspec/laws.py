@@ -41,6 +41,8 @@ class SpectralLaw(Distribution):
     laws. A law is immutable, can be shared between threads, compared and pickled.
     """
 
+    _parameters: dict[str, Any] = {}    # of an instance that could not be made
+
     def __init__(self, core: Any, **parameters: Any) -> None:
         self._core = core
         self._parameters = parameters

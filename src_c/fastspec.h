@@ -58,7 +58,8 @@ typedef struct {
     const double *value, *mass;
     double zero;                /* P(d = 0) */
     double mean, second;        /* E d, E d^2 */
-    double bottom, top;         /* of the support in d > 0 */
+    double bottom, top;         /* inf and sup of d > 0 on the panels and atoms */
+    double least, largest;      /* ... over all h; largest may be INFINITY */
     double resolved;            /* the panels serve |zeta| >= resolved; below it M is NaN */
     size_t n_atoms;             /* atoms d > 0; the panels leave them out, the rule has them */
     const double *atom_value, *atom_mass;
@@ -152,6 +153,15 @@ double fspec_law_mass_error(const fspec_law *law);
 /* Mass of a chain's law so near 0 (slopes below 1e-76 of the typical one) that it is not resolved:
  * queries there give NaN. Usually 0. */
 double fspec_law_unresolved(const fspec_law *law);
+
+/* Slopes whose infimum or supremum is never reached make a chain's density vanish there faster than
+ * any power. Whether an outer end of the support lies beyond the cells for that reason; and
+ * FSPEC_OK, or why such an end could not be found. */
+int fspec_law_has_thin_ends(const fspec_law *law);
+int fspec_law_ends_status(const fspec_law *law);
+/* For a law whose blocks stand in for more of them: takes such ends from the chain of all `blocks`.
+ * To be called before the law is shared. */
+int fspec_law_take_ends(fspec_law *law, size_t n_blocks, const fspec_block *blocks);
 
 void fspec_law_free(fspec_law *law);
 

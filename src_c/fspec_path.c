@@ -5,7 +5,8 @@
 
 #include "fspec_path.h"
 
-enum { MAX_PATH = 4000 };
+/* A search off the branch that is not there soon leads nowhere. */
+enum { MAX_PATH = 4000, MAX_SEARCH = 60 };
 
 int fspec_walker_init(fspec_walker *w, const fspec_chain *chain)
 {
@@ -119,7 +120,8 @@ int fspec_walker_to_m(fspec_walker *w, double complex m)
 {
     fspec_state *trial = trial_of(w);
     double reach = 0.5;
-    for (int step = 0; step < MAX_PATH; step++) {
+    int most = w->unchecked ? MAX_SEARCH : MAX_PATH;
+    for (int step = 0; step < most; step++) {
         double complex left = m - w->x[0];
         double largest = reach / fspec_walker_rate(w);
         int last = cabs(left) <= largest;
@@ -190,6 +192,26 @@ int fspec_walker_to_edge(fspec_walker *w, double low, double high)
         f_high = f;
     }
     return FSPEC_OK;
+}
+
+int fspec_walker_land(fspec_walker *w)
+{
+    for (size_t i = 0; i < w->chain->size; i++) w->x[i] = creal(w->x[i]);
+    return fspec_walker_to_m(w, creal(w->x[0]));
+}
+
+int fspec_walker_over(fspec_walker *w, double centre)
+{
+    enum { CORNERS = 12 };
+    double radius = creal(w->x[0]) - centre;
+    for (int k = 1; k <= CORNERS; k++) {
+        double angle = FSPEC_PI * k / CORNERS;
+        double complex m = centre + radius * cos(angle) - I * fabs(radius) * sin(angle);
+        if (k == CORNERS) m = centre - radius;
+        int status = fspec_walker_to_m(w, m);
+        if (status != FSPEC_OK) return status;
+    }
+    return fspec_walker_land(w);
 }
 
 /* z from infinity down along the ray of a small m, then turning: first |z| beyond everything at

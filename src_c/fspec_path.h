@@ -39,6 +39,11 @@ int fspec_walker_to_m(fspec_walker *w, double complex m);
 int fspec_walker_to_l(fspec_walker *w, double complex l);
 /* To the real critical point dl/dm = 0 near m = guess. */
 int fspec_walker_to_edge(fspec_walker *w, double low, double high);
+/* Drops imaginary parts that are rounding, and solves again at real m. */
+int fspec_walker_land(fspec_walker *w);
+/* By a polygon on the half circle below real m, from the present m to its mirror image in `centre`:
+ * over a singular point, or, about 0 and wide, past an atom, where m runs through infinity. */
+int fspec_walker_over(fspec_walker *w, double centre);
 /* l at |z|, arg z from z = infinity: the slow route that needs nothing but the chain. */
 int fspec_walker_from_above(fspec_walker *w, double complex l);
 

@@ -100,7 +100,8 @@ int fspec_slopes_discrete(size_t n, const double *values, const double *probabil
         s->mean += s->mass[i] * s->value[i];
         s->second += s->mass[i] * s->value[i] * s->value[i];
     }
-    s->top = s->count ? s->value[s->count - 1] : 0.0;
+    s->bottom = s->least = s->count ? s->value[0] : 0.0;
+    s->top = s->largest = s->count ? s->value[s->count - 1] : 0.0;
     *slopes = s;
     return FSPEC_OK;
 }
@@ -268,6 +269,7 @@ static int is_valid(const fspec_smooth_slopes *law)
     int ok = law->count > 0 && law->n_covers > 0 && law->n_terms > 0 &&
              law->n_terms <= FSPEC_MAX_TERMS && law->zero >= 0.0 && law->zero < 1.0 &&
              law->bottom >= 0.0 && law->bottom <= law->top && law->top < INFINITY &&
+             law->least >= 0.0 && law->least <= law->bottom && law->largest >= law->top &&
              law->mean > 0.0 && law->mean <= law->top;
     for (size_t i = 0; ok && i < law->count; i++)
         ok = law->mass[i] >= 0.0 && law->value[i] > 0.0 &&
@@ -301,7 +303,10 @@ int fspec_slopes_smooth(const fspec_smooth_slopes *law, fspec_slopes **slopes)
         s->positive += s->mass[i];
     s->mean = law->mean;
     s->second = law->second;
+    s->bottom = law->bottom;
     s->top = law->top;
+    s->least = law->least;
+    s->largest = law->largest;
     s->resolved = law->bottom > law->resolved ? 0.0 : law->resolved;
     /* Outside the ellipse with foci bottom and top where rho^-2K = the error. As |zeta - bottom|
      * >= |zeta| - bottom, the focal sum about 0 and top that keeps it is larger by bottom. */

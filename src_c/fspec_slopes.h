@@ -21,7 +21,8 @@ struct fspec_slopes {
     double positive;      /* P(d > 0) */
     double zero;          /* P(d = 0) */
     double mean, second;  /* E d, E d^2 */
-    double top;           /* sup of the support */
+    double bottom, top;   /* inf and sup of d > 0 where it has mass */
+    double least, largest; /* ... over all h, also where the mass is rounding */
     double guard;         /* 0 for a discrete law */
     double resolved;      /* the panels serve |zeta| >= this */
     size_t n_atoms;       /* atoms d > 0 of the law itself (not of the rule) */

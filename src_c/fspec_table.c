@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "fspec_ends.h"
 #include "fspec_table.h"
 
 enum { TERMS = FSPEC_CELL_TERMS, MAX_DEPTH = 48, MAX_CELLS = 600 };
@@ -401,6 +402,14 @@ static void add_unresolved(fspec_table *t, double atoms)
         exp(fspec_cell_polynomial(t->cells[t->n_cells - 1].log_y, -1.0)) / (FSPEC_PI * missing);
 }
 
+/* Where the support ends although the density beyond the cells is below rounding. */
+static void set_ends(fspec_table *t)
+{
+    t->ends_status = fspec_support_find_ends(&t->support);
+    size_t n = t->support.n_pieces;
+    if (n > 0 && t->support.pieces[n - 1].low > -INFINITY) t->tail_low = -INFINITY;
+}
+
 static int solve_pieces(builder *b)
 {
     fspec_table *t = b->table;
@@ -421,12 +430,18 @@ static int solve_pieces(builder *b)
     return status;
 }
 
+static int has_soft_top(const fspec_support *s)
+{
+    return s->n_pieces > 0 && s->pieces[0].high_end == FSPEC_END_TAIL;
+}
+
 /* Walks and fits with steps of relative size `reach`, afresh. */
-static void attempt(builder *b, double reach)
+static void attempt(builder *b, double reach, int blurred)
 {
     fspec_table *t = b->table;
     fspec_support_free(&t->support);
     fspec_support_init(&t->support, t->chain, reach);
+    t->support.blurred = blurred;
     t->n_cells = 0;
     t->error = t->unresolved = 0.0;
     t->tail_low = -INFINITY;
@@ -450,15 +465,17 @@ int fspec_table_new(fspec_chain *chain, fspec_table **out)
     if (status == FSPEC_OK) {
         /* a walk that steps over a narrow gap or piece shows in the mass: then shorter steps */
         for (double reach = 0.3; reach > 0.02; reach *= 0.3) {
-            attempt(b, reach);
+            attempt(b, reach, 0);
+            if (t->status != FSPEC_OK && has_soft_top(&t->support)) attempt(b, reach, 1);
             if (t->status == FSPEC_OK) break;
         }
         /* an atom so light, or so nearly one, that its surroundings are lost in rounding: what
          * taking it for an inverse-root point leaves out stays in mass_error */
         if (t->status != FSPEC_OK && !(t->mass_error < FSPEC_NEARLY_CRITICAL)) {
             chain->slack = FSPEC_NEARLY_CRITICAL;
-            attempt(b, 0.3);
+            attempt(b, 0.3, 0);
         }
+        if (t->status == FSPEC_OK) set_ends(t);
         finish(t);
     }
     if (b) {

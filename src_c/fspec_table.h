@@ -61,7 +61,7 @@ typedef struct fspec_table {
     double unresolved; /* mass below the lowest cell that is known only as what is missing */
     double error;       /* what the polynomials leave, relative */
     double hard_exponent;
-    int status;
+    int status, ends_status;
 } fspec_table;
 
 int fspec_table_new(fspec_chain *chain, fspec_table **out);

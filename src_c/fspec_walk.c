@@ -82,29 +82,6 @@ static const fspec_chain_atom *mark_near(const fspec_chain *c, double l, double 
     return best;
 }
 
-/* Drops imaginary parts that are rounding, and solves again at real m. */
-static int land(fspec_walker *w)
-{
-    for (size_t i = 0; i < w->chain->size; i++) w->x[i] = creal(w->x[i]);
-    return fspec_walker_to_m(w, creal(w->x[0]));
-}
-
-/* By a polygon on the half circle below real m, from the present m to its mirror image in `centre`:
- * over a singular point, or, about 0 and wide, past an atom, where m runs through infinity. */
-static int over(fspec_walker *w, double centre)
-{
-    enum { CORNERS = 12 };
-    double radius = creal(w->x[0]) - centre;
-    for (int k = 1; k <= CORNERS; k++) {
-        double angle = FSPEC_PI * k / CORNERS;
-        double complex m = centre + radius * cos(angle) - I * fabs(radius) * sin(angle);
-        if (k == CORNERS) m = centre - radius;
-        int status = fspec_walker_to_m(w, m);
-        if (status != FSPEC_OK) return status;
-    }
-    return land(w);
-}
-
 /* Near m = infinity l - l_0 is C/m at an atom of mass C, and C/m^2 at an inverse-root point. */
 static int at_infinity(fspec_walker *w, enum gap_end *end, double *place)
 {
@@ -113,7 +90,7 @@ static int at_infinity(fspec_walker *w, enum gap_end *end, double *place)
     if (m < 10.0) return -1;
     const fspec_chain_atom *atom = mark_near(c, l + m * slope, fabs(0.2 * m * slope) + 1e-13);
     if (atom && atom->mass > c->slack && fabs(-m * m * slope / atom->mass - 1.0) < 0.02)
-        return over(w, 0.0);
+        return fspec_walker_over(w, 0.0);
     if (m > 100.0) {
         const fspec_chain_atom *root = mark_near(c, l + 0.5 * m * slope, 0.02 * fabs(m * slope));
         if (root && fabs(root->mass) <= c->slack) {
@@ -137,7 +114,7 @@ static int gap_step(fspec_walker *w, double reach, double *widest, double *slope
     *slope_before = creal(w->slope);
     if (near < 0.02 * *widest && cabs(near * w->slope) < 0.02 && bend < 0.02) {
         *widest = 0.0;
-        return over(w, m + 1.5 * near);
+        return fspec_walker_over(w, m + 1.5 * near);
     }
     int status = fspec_walker_to_m(w, m + h);
     if (status != FSPEC_OK) return status;
@@ -147,10 +124,10 @@ static int gap_step(fspec_walker *w, double reach, double *widest, double *slope
     return fspec_walker_to_edge(w, m + h, m);
 }
 
-static int is_real_state(const fspec_walker *w)
+static int is_real_state(const fspec_walker *w, double share)
 {
     for (size_t i = 0; i < w->chain->size; i++)
-        if (fabs(cimag(w->x[i])) > 1e-13 * cabs(w->x[i])) return 0;
+        if (fabs(cimag(w->x[i])) > share * cabs(w->x[i])) return 0;
     return 1;
 }
 
@@ -194,9 +171,26 @@ static int soft_entry(fspec_walker *w, fspec_walker *before)
     return FSPEC_NOT_CONVERGED;
 }
 
+/* On into the faint slopes beyond a soft top: dl/dm = 0 while imaginary parts are small is an edge
+ * for all purposes, blurred by eps in l, with mass eps above it. */
+static int blurred_edge(fspec_walker *w, double reach)
+{
+    const double eps = 1e-8;
+    for (int i = 0; i < MAX_GAP_STEPS && is_real_state(w, eps); i++) {
+        double m = creal(w->x[0]), h = 0.67 * reach / fspec_walker_rate(w);
+        int status = fspec_walker_to_m(w, m + h);
+        if (status == FSPEC_OK && creal(w->slope) >= 0)
+            status = fspec_walker_to_edge(w, m + h, m);
+        else if (status == FSPEC_OK)
+            continue;
+        return status == FSPEC_OK && !is_real_state(w, eps) ? FSPEC_NOT_CONVERGED : status;
+    }
+    return FSPEC_NOT_CONVERGED;
+}
+
 /* From a real point of a gap to its lower end; `before` is scratch. */
-static int walk_gap(fspec_walker *w, fspec_walker *before, double reach, enum gap_end *end,
-                    double *place)
+static int walk_gap(fspec_walker *w, fspec_walker *before, double reach, int blurred,
+                    enum gap_end *end, double *place)
 {
     int finished = 0;
     double widest = 0.0, slope_before = 0.0;
@@ -214,9 +208,12 @@ static int walk_gap(fspec_walker *w, fspec_walker *before, double reach, enum ga
         if (m > 1e12) return FSPEC_NOT_CONVERGED;
         fspec_walker_copy(before, w);
         status = gap_step(w, reach, &widest, &slope_before, end, &finished);
-        if ((status != FSPEC_OK || !is_real_state(w)) && meets_slopes(before, 0.5)) {
+        if ((status != FSPEC_OK || !is_real_state(w, 1e-13)) && meets_slopes(before, 0.5)) {
+            *end = GAP_EDGE;
             fspec_walker_copy(w, before);
+            if (blurred && blurred_edge(w, reach) == FSPEC_OK) return FSPEC_OK;
             *end = GAP_SOFT;
+            fspec_walker_copy(w, before);
             return soft_entry(w, before);
         }
         if (status != FSPEC_OK) return status;
@@ -275,7 +272,7 @@ static int real_critical(const fspec_walker *here, double complex guess, fspec_w
     int status = to_critical(w, guess);
     if (status == FSPEC_OK && fabs(cimag(w->x[0])) > 1e-6 * cabs(w->x[0] - here->x[0]))
         status = FSPEC_WRONG_BRANCH;
-    if (status == FSPEC_OK) status = land(w);
+    if (status == FSPEC_OK) status = fspec_walker_land(w);
     w->unchecked = 0;
     if (status != FSPEC_OK) return status;
     double m = creal(w->x[0]), near = 0.01 / fspec_walker_rate(w);
@@ -514,7 +511,7 @@ static int next_piece(fspec_support *s, piece_walk *p, int *found)
         if (last->low_end == FSPEC_END_ROOT) {
             status = leave_edge(w);
         } else if ((status = round_root(w, last->low)) == FSPEC_OK) {
-            if (is_real(w)) status = land(w);
+            if (is_real(w)) status = fspec_walker_land(w);
             else adjoining = 1;
             place = last->low;
         }
@@ -525,7 +522,8 @@ static int next_piece(fspec_support *s, piece_walk *p, int *found)
         begin_below_root(p);
     } else {
         if ((status = keep_state(s, w)) != FSPEC_OK) return status;
-        if ((status = walk_gap(w, &p->trial, s->reach, &gap, &place)) != FSPEC_OK) return status;
+        status = walk_gap(w, &p->trial, s->reach, s->blurred, &gap, &place);
+        if (status != FSPEC_OK) return status;
         if (gap == GAP_BOTTOM) return FSPEC_OK;
         if ((status = start_piece(s, p, gap, place)) != FSPEC_OK) return status;
     }

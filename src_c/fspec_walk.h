@@ -10,12 +10,12 @@
 #include "fspec_path.h"
 
 /* How the density of log lambda behaves at an end of a piece. A tail at the high end is one that
- * vanishes faster than any power (slopes whose supremum is never reached): it is cut where its
- * mass is rounding. */
+ * vanishes faster than any power (slopes whose supremum is never reached): its states stop where
+ * its mass is rounding. So does one at the low end unless the law reaches 0. */
 enum fspec_end { FSPEC_END_ROOT, FSPEC_END_INVERSE, FSPEC_END_TAIL };
 
 typedef struct {
-    double low, high; /* normalised l; low = -inf for a tail */
+    double low, high; /* normalised l; low = -inf for a tail to 0 */
     enum fspec_end low_end, high_end;
     size_t first, count; /* its states, l descending; edge states included */
 } fspec_piece;
@@ -25,6 +25,7 @@ typedef struct {
     const fspec_chain *chain;
     int unresolved; /* the last piece ends where its slopes are no longer resolved */
     double reach; /* relative change of the unknowns in one step */
+    int blurred;  /* take an edge that faint slopes blur for an edge, not for a soft top */
     size_t n_states, room;
     double *l;
     double complex *slopes, *states;

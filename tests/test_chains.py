@@ -5,6 +5,7 @@ import pickle
 import warnings
 from pathlib import Path
 
+import mpmath as mp
 import numpy as np
 import pytest
 from free_model import sample_eigenvalues
@@ -401,6 +402,219 @@ def test_slopes_that_never_reach_their_supremum():
     assert high * law.pdf(high * 0.999) < 1e-11
     assert law.mean() == pytest.approx(
         fs.activation("softplus").moments(0.15).slope_mean ** 5, rel=1e-12)
+
+
+# ---- ends that the density does not show --------------------------------------------------------
+
+
+def hump(sign):
+    """phi' = 1 + sign/(2 cosh(h)^2) never reaches 1."""
+    return fs.activation(lambda h: h + 0.5 * sign * np.tanh(h), derivative=lambda h: 1 + (
+        0.5 * sign / np.cosh(np.clip(h, -300, 300)) ** 2))
+
+
+HUMP, DIP = hump(1.0), hump(-1.0)
+SLOPES_SQUARED = {HUMP: lambda h: (1 + mp.sech(h) ** 2 / 2) ** 2,
+                  DIP: lambda h: (1 - mp.sech(h) ** 2 / 2) ** 2,
+                  "softplus": lambda h: 1 / (1 + mp.exp(-h)) ** 2}
+
+
+def slope_transform(activation, q, zeta):
+    """M(zeta) = E d/(zeta - d) at real zeta off the slopes, by the trapezoid rule (exponentially
+    accurate) at 30 digits."""
+    d, step = SLOPES_SQUARED[activation], mp.mpf(1) / 32
+    values = ((d(mp.sqrt(q) * k * step), k * step) for k in range(-14 * 32, 14 * 32 + 1))
+    return step * mp.fsum(v / (zeta - v) * mp.npdf(z) for v, z in values)
+
+
+def where_zeta_ends(activation, qs, shares=None):
+    """lambda (weight variances 1) where the first of square orthogonal layers has zeta = 1, all of
+    them real: log z = log((1+m)/m) + sum log(r m zeta/(1 + r m)), M(zeta) = r m; r = shares."""
+    with mp.workdps(30):
+        shares = shares or [1] * len(qs)
+        ends = [slope_transform(activation, q, mp.mpf(1)) / r
+                for q, r in zip(qs, shares, strict=True)]
+        m = min(ends, key=abs)
+        z = (1 + m) / m
+        for q, r, end in zip(qs, shares, ends, strict=True):
+            zeta = mp.mpf(1) if end == m else mp.findroot(
+                lambda x, q=q, r=r: slope_transform(activation, q, x) - r * m, (0.2, 0.3),
+                tol=1e-22)
+            z *= r * m * zeta / (1 + r * m)
+        return float(z)
+
+
+def orthogonal(activation, *qs, repeat=1):
+    return [fs.Layer(activation, q=q, weight_variance=1.0, weights="orthogonal", repeat=repeat)
+            for q in qs]
+
+
+@pytest.mark.parametrize("qs", [(0.25, 0.25), (0.25, 0.125), (0.25, 0.25, 0.25)])
+def test_a_lower_end_that_the_density_does_not_show(qs):
+    law, end = fs.ChainLaw(orthogonal(HUMP, *qs)), where_zeta_ends(HUMP, qs)
+    assert law._core.mass_error() < 1e-12
+    (low, high), = law.support()
+    assert low == pytest.approx(end, rel=1e-12, abs=0)
+    assert law.icdf(0.0) == low
+    assert law.condition_number() == pytest.approx(np.sqrt(high / low), rel=1e-14)
+    assert law.singular_values().support()[0][0] == pytest.approx(np.sqrt(low), rel=1e-14)
+    np.testing.assert_array_equal(law.pdf([0.0, 0.5 * low, low]), 0.0)
+    np.testing.assert_array_equal(law.cdf([0.0, 0.5 * low, low]), 0.0)
+    thin = np.linspace(low, law.icdf(1e-14), 9)
+    assert np.all(np.diff(law.cdf(thin)) >= 0.0) and law.cdf(thin[-1]) < 2e-14
+    assert np.all(law.icdf([1e-30, 1e-18, 1e-12]) >= low)
+    assert law.solve(0.5 * low).m.imag == 0.0
+
+
+@pytest.mark.parametrize(("activation", "qs"), [(DIP, (0.25, 0.25)), ("softplus", (0.15,) * 3),
+                                                ("softplus", (0.25,) * 2)])
+def test_an_upper_end_that_the_density_does_not_show(activation, qs):
+    law, end = fs.ChainLaw(orthogonal(activation, *qs)), where_zeta_ends(activation, qs)
+    high = law.support()[-1][1]
+    assert high == pytest.approx(end, rel=1e-12, abs=0)
+    assert law.icdf(1.0) == high and law.pdf(high) == 0.0 and law.ccdf(high) == 0.0
+    assert law.ccdf(law.icdf(1.0 - 1e-12)) == pytest.approx(1e-12, rel=1e-3)
+
+
+def test_an_edge_before_the_slopes_end_stays():
+    """At larger q dl/dm = 0 comes first: a square-root edge, found by the walk as well."""
+    law = fs.ChainLaw(orthogonal(HUMP, 1.0, 2.0))
+    low, at = law.support()[0][0], 1e-6
+    assert low > where_zeta_ends(HUMP, (1.0, 1.0)) * 0.5
+    ratio = law.pdf(low * (1 + at)) / law.pdf(low * (1 + 0.25 * at))
+    assert ratio == pytest.approx(2.0, rel=1e-3)
+
+
+def test_ends_of_rectangular_and_residual_chains():
+    """1 -> 1 -> 1/2: the first layer is seen at m/2, its zeta runs through 0 on the way. One
+    residual block: u = M(1), x = (1+u)^2/sigma^2, t(1+t) = x, z = (1+u+t)^2/x."""
+    first, second = orthogonal(HUMP, 0.25, 0.25)
+    law = fs.ChainLaw([first, fs.Layer(HUMP, q=0.25, weight_variance=1.0, weights="orthogonal",
+                                       width=0.5)])
+    assert law.support()[0][0] == pytest.approx(
+        where_zeta_ends(HUMP, (0.25, 0.25), (0.5, 1)), rel=1e-12, abs=0)
+    widened = fs.ChainLaw([first, fs.Layer(HUMP, q=0.25, weight_variance=1.0,
+                                           weights="orthogonal", width=2.0)])
+    assert widened.atoms.tolist() == [[0.0, 0.5]]
+    assert 0.0 < widened.support()[0][0] < widened.icdf(0.5 + 1e-9)
+    block = fs.ChainLaw([fs.Residual(fs.Layer(HUMP, q=0.25, weight_variance=25.0,
+                                              weights="orthogonal"))])
+    u = float(slope_transform(HUMP, 0.25, mp.mpf(1)))
+    x = (1 + u) ** 2 / 25.0
+    t = 0.5 * (np.sqrt(1 + 4 * x) - 1)
+    assert block.support()[0][0] == pytest.approx((1 + u + t) ** 2 / x, rel=1e-12, abs=0)
+
+
+def test_ends_of_a_compressed_chain_are_those_of_all_layers():
+    blocks = orthogonal("softplus", *np.linspace(0.04, 0.05, 16))
+    short, full = fs.ChainLaw(blocks), fs.ChainLaw(blocks, compress=False)
+    assert short.compression_error > 0.0
+    assert short.support()[0][1] == pytest.approx(full.support()[0][1], rel=1e-12, abs=0)
+
+
+@pytest.mark.parametrize("q", [1e-4, 0.5])
+@pytest.mark.parametrize("name", ["tanh", "sin", "softplus", "erf", "gelu", "arctan", "sigmoid"])
+def test_built_in_slopes_reach_0(name, q):
+    law = fs.ChainLaw(orthogonal(name, q, repeat=2))
+    assert law.support()[0][0] == 0.0 and law.condition_number() == np.inf
+
+
+def test_unbounded_slopes():
+    """phi = h^2/2: the law of two layers goes on to infinity, as that of one layer does."""
+    square = fs.activation(lambda h: 0.5 * h * h, derivative=lambda h: h)
+    for repeat in (1, 2):
+        law = fs.ChainLaw(orthogonal(square, 0.25, repeat=repeat))
+        assert law.support()[-1][1] == np.inf and law.icdf(1.0) == np.inf
+    assert law.mean() == pytest.approx(0.25**2, rel=1e-13)
+    assert law.ccdf(1e3) < 1e-12 and np.isfinite(law.pdf(1e3))
+
+
+def test_an_end_that_could_not_be_told_is_named():
+    class Untold:
+        def __init__(self, core):
+            self._core = core
+
+        def __getattr__(self, name):
+            return getattr(self._core, name)
+
+        def ends_status(self):
+            return 1
+
+    core = fs.ChainLaw(orthogonal(HUMP, 0.25, repeat=2))._core
+    with pytest.warns(fs.ConvergenceWarning, match="where the support ends"):
+        fs.chains.SolvedLaw(Untold(core))
+
+
+@pytest.mark.parametrize(("name", "q", "depth"), [("gelu", 6e-4, 40), ("silu", 6e-4, 40),
+                                                  ("softplus", 0.1344, 12)])
+def test_edges_that_faint_slopes_blur(name, q, depth):
+    """Between a soft top and a square-root edge: dl/dm = 0 where the slopes' density is 1e-9."""
+    variance = 1.0 / fs.activation(name).moments(q).slope_mean
+    law = fs.ChainLaw([fs.Layer(name, q=q, weight_variance=variance, weights="orthogonal",
+                                repeat=depth)])
+    assert law._core.mass_error() < 1e-10
+    for k in range(4):
+        integral = expect(law._core, lambda log_lam, _, k=k: np.exp(k * log_lam))
+        assert integral == pytest.approx(law.moment(k), rel=1e-10, abs=0)
+    x = law.icdf([1e-6, 0.1, 0.5, 0.9, 0.9999, 1.0 - 1e-7])
+    np.testing.assert_allclose(law.pdf(x), law.pdf(x, method="walk"), rtol=1e-10)
+
+
+# ---- laws too narrow for doubles ----------------------------------------------------------------
+
+
+def test_layers_without_spread_are_numbers():
+    """q from 2e-4 to 1e-73: the first layer is all of the law but for 1e-7."""
+    net = fs.FeedForward(20, "tanh", "orthogonal", sigma_w=0.015625)
+    law, first = net.spectrum(), fs.ChainLaw(net.blocks()[:1])
+    means = [layer.activation.moments(layer.q).slope_mean * layer.weight_variance
+             for layer in net.blocks()]
+    assert law.mean() == pytest.approx(np.prod(means), rel=1e-13)
+    p = np.array([0.05, 0.3, 0.5, 0.7, 0.95])
+    np.testing.assert_allclose(law.icdf(p) / law.mean(), first.icdf(p) / first.mean(), rtol=1e-9)
+    assert law.variance() / law.mean() ** 2 == pytest.approx(
+        first.variance() / first.mean() ** 2, rel=1e-6)
+
+
+def test_a_law_narrower_than_a_rounding_is_an_atom():
+    law = fs.ChainLaw(orthogonal("tanh", 1e-20, 1e-17, repeat=3))
+    assert law.support() == []
+    np.testing.assert_allclose(law.atoms, [[1.0, 1.0]], rtol=1e-14)
+    one = fs.ChainLaw(orthogonal("tanh", 1e-20))
+    np.testing.assert_allclose(one.atoms, [[1.0, 1.0]], rtol=1e-14)
+
+
+@pytest.mark.parametrize("qs", [(1e-8, 1e-8), (1e-12, 3e-12), (1e-4, 1e-11)])
+def test_laws_too_narrow_are_refused_with_the_reason(qs):
+    with pytest.raises(fs.ConvergenceError, match="too narrow"):
+        fs.ChainLaw(orthogonal("tanh", *qs))
+
+
+@pytest.mark.parametrize("depth", [2, 3])
+def test_a_cluster_that_is_no_atom_is_refused(depth):
+    """phi' = 1 to rounding where abs(h) > 19, most h at these variances."""
+    with pytest.raises(fs.ConvergenceError, match="without being an atom"):
+        fs.FeedForward(depth, HUMP, "orthogonal", sigma_w=16.0).spectrum()
+
+
+def test_atoms_are_not_taken_for_clusters():
+    """phi' = 1 for h > 0 exactly, and beside it down to 0: the atom's mass does not count."""
+    elu = fs.ChainLaw([fs.Layer("elu", q=1.0, mean=1.5, weight_variance=1.0,
+                                weights="orthogonal")])._blocks
+    slopes = elu[0][0][0][0]
+    assert slopes.cluster >= slopes.atom > 0.9
+    layers, skip, _, given = elu[0]
+    assert fs.chains._nearly_atom([(layers, skip, 2.0, given)]) < 1e-6
+    sharp = fs.ChainLaw(orthogonal(HUMP, 256.0))._blocks[0]
+    assert sharp[0][0][0].atom == 0.0 and sharp[0][0][0].cluster > 0.5
+    assert fs.chains._nearly_atom([sharp]) > 0.5
+
+
+def test_a_law_that_failed_has_a_repr():
+    failed = fs.ChainLaw.__new__(fs.ChainLaw)
+    with pytest.raises(fs.ConvergenceError):
+        failed.__init__(orthogonal("tanh", 1e-8, repeat=2))
+    assert repr(failed) == "ChainLaw()"
 
 
 def test_mass_that_cannot_be_resolved_is_named():

@@ -4,7 +4,7 @@ import pytest
 
 import fastspec._slope_rules
 from fastspec._compress import compress
-from fastspec._factors import Factor, factors, kernel_blocks
+from fastspec._factors import Factor, factors, kernel_blocks, with_constant_slopes
 from fastspec.blocks import Layer, Residual
 
 
@@ -98,3 +98,28 @@ def test_kernel_blocks_share_slope_laws(monkeypatch):
     assert [key[1:] for key in made] == [(1.0, 0.0), (0.3, 0.0)]
     kernel_blocks([Factor(*factor) for factor in chain], known)
     assert len(made) == 2
+
+
+def test_slopes_without_spread_are_their_mean():
+    """tanh at q: E phi'^2 = 1 - 2q + ..., standard deviation about sqrt(8) q."""
+    wide, narrow = tanh(0.5, weights="orthogonal", weight_variance=3.0, repeat=2), 1e-17
+    chain = factors([wide, tanh(narrow, weights="orthogonal", weight_variance=5.0, repeat=4),
+                     tanh(narrow, weight_variance=7.0),
+                     Residual(tanh(narrow, weight_variance=11.0)), tanh(1e-14)])
+    first, gaussian, block, kept = with_constant_slopes(chain, {})
+    # 5^4 in all, shared by two layers
+    assert first.layers[0].activation.name == "tanh" and first.weight == 2.0
+    assert first.layers[0].weight_variance == pytest.approx(75.0, rel=1e-13)
+    for factor, variance in ((gaussian, 7.0), (block, 11.0)):
+        assert factor.layers[0].activation.name == "linear"
+        assert factor.layers[0].weight_variance == pytest.approx(variance, rel=1e-14)
+    assert (gaussian.skip, block.skip) == (0.0, 1.0)
+    assert kept == chain[-1]        # 1e-14 is more than a rounding
+
+
+def test_numbers_alone_are_one_factor():
+    chain = factors([tanh(q, weights="orthogonal", weight_variance=q * 1e20)
+                     for q in (1e-20, 1e-19)])
+    factor, = with_constant_slopes(chain, {})
+    assert factor.weight == 2.0
+    assert factor.layers[0].weight_variance ** 2 == pytest.approx(10.0, rel=1e-13)

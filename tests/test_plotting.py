@@ -91,6 +91,18 @@ def test_log_axis_leaves_out_a_hundredth_at_zero(ax):
     assert area(curves(ax)[0], log=True) == pytest.approx(0.99, abs=1e-5)
 
 
+def test_a_top_without_mass_is_left_out():
+    """Slopes that never reach their supremum, or have none: the axis ends where the mass does."""
+    square = fs.activation(lambda h: 0.5 * h * h, derivative=lambda h: h)
+    for name, end in (("softplus", 0.2515), (square, np.inf)):
+        law = fs.ChainLaw([fs.Layer(name, q=0.01, weight_variance=1.0, weights="orthogonal",
+                                    repeat=2)])
+        assert law.support()[-1][1] == pytest.approx(end, rel=1e-3)
+        high = law_range(law, "linear")[1]
+        assert high < 0.5 * end and law.ccdf(0.9 * high) > 0.0 and law.ccdf(high) < 1e-12
+
+
+
 @pytest.mark.parametrize(
     ("law", "scale"),
     [

@@ -199,9 +199,10 @@ static fspec_slopes *chi_square(void)
         joints[i] = (i > 0) + 2 * (i < PANELS - 1);
     }
     fspec_smooth_slopes law = {.count = 1, .value = &value, .mass = &mass, .mean = 1.0,
-                               .second = 3.0, .top = 110.25, .resolved = 1.1e-31, .n_covers = 1,
-                               .cover_panels = &panels, .n_terms = 2, .centre = centre,
-                               .half = half, .coefficients = series, .joints = joints};
+                               .second = 3.0, .top = 110.25, .largest = INFINITY,
+                               .resolved = 1.1e-31, .n_covers = 1, .cover_panels = &panels,
+                               .n_terms = 2, .centre = centre, .half = half,
+                               .coefficients = series, .joints = joints};
     fspec_slopes *slopes = NULL;
     CHECK(fspec_slopes_smooth(&law, &slopes) == FSPEC_OK, "chi square");
     return slopes;

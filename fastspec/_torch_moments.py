@@ -101,7 +101,7 @@ def _copy(module: nn.Module) -> nn.Module:
         net = net.float()
     for part in net.modules():
         if getattr(part, "inplace", False) is True:
-            part.inplace = False  # type: ignore[assignment]
+            setattr(part, "inplace", False)  # noqa: B010 - not a field of every Module
     for parameter in net.parameters():
         parameter.grad = None
         parameter.requires_grad_(parameter.is_floating_point())

@@ -29,6 +29,7 @@ _RULE_SIZES = (8, 12, 16, 24, 32)
 _GUARD_EXCESS = 0.02        # how near the top a rule should serve, beside the top
 _GUARD_ERROR = 41.4         # -log of a rule's error on its guard ellipse (fspec_slopes.c)
 _CLUSTER = 1e-8             # relative width that a walk along lambda hardly resolves
+_NEAR_ZERO = 1e-9           # where a look at all |h| begins
 _ROUGH = 1e-3               # relative error of E d beyond which there is no law to speak of
 
 
@@ -149,8 +150,17 @@ def _smooth(activation: Activation, slope: Slope, q: float, mean: float) -> _ker
     if not covers[0]:
         return _discrete(np.array(list(atoms)), np.array(list(atoms.values())), activation, q, mean)
     panels = _slope_panels.build(slope, scale, covers)
-    far = _slope_hull.hull(slope, scale * min(-low, high), scale, mean)
+    if activation.is_builtin and not activation.kinks:
+        far = _whole_hull(activation)
+    else:
+        far = _slope_hull.hull(slope, scale * min(-low, high), scale, mean)
     return _assembled(activation, panels, atoms, far, q, mean)
+
+
+@lru_cache(maxsize=64)
+def _whole_hull(activation: Activation) -> tuple[float, float]:
+    """(inf, sup) of phi'^2 over all h of a smooth built-in activation, whatever q and the mean."""
+    return _slope_hull.hull(activation.derivative, _NEAR_ZERO, 1.0, 0.0)
 
 
 def _assembled(activation: Activation, panels: Panels, atoms: dict[float, float],

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import csv
 import importlib
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from example_results import check_notes, check_picture, numbers, read
 
 torch = pytest.importorskip("torch", reason="the examples need PyTorch")
 pytest.importorskip("sklearn")
@@ -26,30 +26,6 @@ initialisation_quality = importlib.import_module("initialisation_quality")
 sys.path.remove(str(EXAMPLES))
 
 TINY = ["--seeds", "2", "--epochs", "1", "--width", "64"]
-
-
-def read(path):
-    """Notes and rows of a table."""
-    lines = path.read_text().splitlines()
-    notes = [line for line in lines if line.startswith("# ")]
-    return notes, list(csv.DictReader(lines[len(notes):]))
-
-
-def numbers(rows, column):
-    return np.array([float(row[column]) for row in rows])
-
-
-def check_notes(notes, out):
-    text = "\n".join(notes)
-    assert "seeds=2" in text and "commit " in text
-    for package in ("fastspec", "Python", "torch", "numpy", "scipy", "scikit-learn"):
-        assert f"{package} " in text
-    assert str(out) not in text and "/" not in text
-
-
-def check_picture(path):
-    assert path.read_bytes().startswith(b"\x89PNG")
-    assert path.stat().st_size > 20_000
 
 
 @pytest.fixture(scope="module")

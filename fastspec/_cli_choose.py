@@ -21,6 +21,7 @@ from ._cli_parser import (
     whole,
 )
 from ._cli_parser import activation as activation_option
+from ._extremes import outliers_or_reason
 from ._progress import progress_on_terminal
 
 FloatArray = NDArray[np.float64]
@@ -100,7 +101,8 @@ def _draw_recommended(found: Any, axes: Any) -> None:
     if found.architecture == "mean_field":
         found.network.run(found.depth).plot(axes)
         return
-    found.network.spectrum().singular_values().plot(axes)
+    outliers = outliers_or_reason(found.network)[0] or ()
+    found.network.spectrum().singular_values().plot(axes, outliers=outliers)
     axes.set_title(f"{activation_text(found.activation)}, {found.architecture}, depth "
                    f"{found.depth}, sigma_w = {found.sigma_w:.6g}")
 

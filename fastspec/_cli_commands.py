@@ -5,13 +5,15 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from ._cli_output import note, number, save_plot, write_json, write_results
 from ._cli_parser import NETWORKS, UsageError
+from ._extremes import full_condition_number, outliers_or_reason
 from ._progress import progress_on_terminal
 
 _NOT_PARAMETERS = {
@@ -28,6 +30,13 @@ class _Subject:
     which: str  # "exact", or the name of the law
     net: Any = None
     limit: Any = None
+
+    @cached_property
+    def outliers(self) -> tuple[Any, str]:
+        """The detached outliers, or None and why they are not known."""
+        if self.net is None:
+            return None, "they belong to a network, and this is a law alone"
+        return outliers_or_reason(self.net)
 
     def laws(self) -> dict[str, Any]:
         """The laws to show, by the prefix of their columns."""
@@ -59,7 +68,7 @@ def density(args: argparse.Namespace) -> None:
 
 
 def condition(args: argparse.Namespace) -> None:
-    """``fastspec condition``: condition number, support, atoms and effective cumulant."""
+    """``fastspec condition``: condition numbers, outliers, support, atoms, effective cumulant."""
     subject = _subject(args)
     record = _record(args, subject) | {"coverage": args.coverage}
     for prefix, law in subject.laws().items():
@@ -68,6 +77,7 @@ def condition(args: argparse.Namespace) -> None:
             f"{prefix}support": law.support(),
             f"{prefix}atoms": law.atoms,
         }
+    record |= _outlier_record(subject)
     record["effective_cumulant"] = _effective_cumulant(subject.net)
     if args.json is not None:
         write_json(args.json, record)
@@ -91,19 +101,41 @@ def _condition_lines(record: dict[str, Any]) -> list[tuple[str, str]]:
     """What ``condition`` prints: each quantity of the law, that of the limit law below it."""
     show: dict[str, Callable[[Any], str]] = {
         "condition_number": number,
+        "full_condition_number": lambda value: number(value) + untrimmed,
+        "outliers": _outliers_text,
+        "outliers_unknown": lambda why: f"not known: {why}",
         "support": _intervals_text,
         "atoms": _atoms_text,
     }
+    untrimmed = " (coverage 1)" if record["coverage"] < 1.0 else ""
     lines = [
-        (key.replace("_", " "), text(record[key]))
+        (_LABELS.get(key, key.replace("_", " ")), text(record[key]))
         for name, text in show.items()
         for key in (name, f"limit_{name}")
-        if key in record
+        if record.get(key) is not None
     ]
     lines += [("coverage", number(record["coverage"])), ("law", record["law"])]
     if record["effective_cumulant"] is not None:
         lines.append(("cumulant c", number(record["effective_cumulant"])))
     return lines
+
+
+_LABELS = {"full_condition_number": "with outliers", "outliers_unknown": "outliers"}
+
+
+def _outlier_record(subject: _Subject) -> dict[str, Any]:
+    """The outliers and the condition number with them, or why they are not known."""
+    outliers, why_not = subject.outliers
+    if outliers is None:
+        return {"full_condition_number": None, "outliers": None, "outliers_unknown": why_not}
+    return {
+        "full_condition_number": full_condition_number(subject.law, outliers),
+        "outliers": [asdict(outlier) for outlier in outliers],
+    }
+
+
+def _outliers_text(outliers: list[dict[str, Any]]) -> str:
+    return ", ".join(f"{number(one['singular_value'])} {one['side']}" for one in outliers) or "none"
 
 
 def _intervals_text(support: list[tuple[float, float]]) -> str:
@@ -154,11 +186,11 @@ def _network(args: argparse.Namespace) -> Any:
         "sigma_w": args.sigma_w,
         "sigma_b": args.sigma_b,
         "input_second_moment": args.input_second_moment,
+        "input_mean": args.input_mean,
     }
     if args.target == "resnet":
         common |= {
             "skip": args.skip,
-            "input_mean": args.input_mean,
             "batch_norm": args.batch_norm,
             "branch_layers": args.branch_layers,
         }
@@ -231,19 +263,30 @@ def _simulation_record(
         for prefix, law in subject.laws().items()
     }
     outliers = split_outliers(measured, subject.law)[1]
+    predicted, why_not = subject.outliers
     message = f"simulated width {args.simulate}: KS distance {distances['ks_distance']:.4g}"
     if subject.limit is not None:
         message += f" ({distances['limit_ks_distance']:.4g} from the limit law)"
-    if outliers.size:
-        message += f", outliers {', '.join(map(number, outliers))}"
+    if outliers.size or predicted:
+        expected = f"not known ({why_not})" if predicted is None else _listed(_places(predicted))
+        message += f", outliers {_listed(outliers)}, predicted {expected}"
     note(message)
     return {
         "width": args.simulate,
         "seed": args.seed,
         **distances,
         "outlying_singular_values": outliers,
+        "predicted_outliers": None if predicted is None else _places(predicted),
         "singular_values": measured,
     }
+
+
+def _places(outliers: tuple[Any, ...]) -> list[float]:
+    return [outlier.singular_value for outlier in outliers]
+
+
+def _listed(values: Any) -> str:
+    return ", ".join(map(number, values)) or "none"
 
 
 def new_axes() -> Any:
@@ -262,10 +305,11 @@ def _draw(axes: Any, args: argparse.Namespace, subject: _Subject, measured: Any)
 
     style: dict[str, Any] = {"axis": args.axis, "singular_values": args.singular_values}
     label = f"depth {args.depth}" if subject.net else "law"
+    own: dict[str, Any] = {"label": label, "outliers": subject.outliers[0] or ()} | style
     if measured is None:
-        plot_law(subject.law, axes, label=label, **style)
+        plot_law(subject.law, axes, **own)
     else:
-        plot_comparison(measured, subject.law, axes, label=label, **style)
+        plot_comparison(measured, subject.law, axes, **own)
     if subject.limit is not None:
         axes.legend()  # which the next curve joins
         plot_law(subject.limit, axes, label="limit of infinite depth", **LIMIT_STYLE, **style)

@@ -70,7 +70,7 @@ def build_parser(
     commands = parser.add_subparsers(metavar="COMMAND", dest="command", required=True)
     for name, summary, targets, options in (
         ("density", "density of the squared singular values", NETWORKS + LAWS, _density_options),
-        ("condition", "condition number and support", NETWORKS + LAWS, _condition_options),
+        ("condition", "condition numbers, outliers, support", NETWORKS + LAWS, _condition_options),
         ("propagate", "variances and slopes layer by layer", NETWORKS, table_options),
     ):
         command = commands.add_parser(name, help=summary, description=summary.capitalize() + ".")
@@ -146,6 +146,7 @@ def _network_options(parser: argparse.ArgumentParser, target: str) -> None:
         default=1.0,
         help="|x|^2 / N of the input (1)",
     )
+    add("--input-mean", type=finite, metavar="X", default=0.0, help="mean of the input (0)")
     if target == "feedforward":
         add("--fixed-point", action="store_true", help="every layer at the fixed point q*")
         add(
@@ -155,7 +156,6 @@ def _network_options(parser: argparse.ArgumentParser, target: str) -> None:
             help="depth + 1 widths, input first, in any unit (all equal)",
         )
         return
-    add("--input-mean", type=finite, metavar="X", default=0.0, help="mean of the input (0)")
     add("--skip", type=nonzero, metavar="A", default=1.0, help="skip a, not 0 (1)")
     add(
         "--no-depth-scaling",

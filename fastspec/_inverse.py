@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import _checks, signal
+from ._extremes import detached_outliers, has_known_outliers, log_ends
 from ._limits import slope_variances
 from ._root_search import STEP, Trials, first_root
 from .blocks import Layer
@@ -49,17 +50,24 @@ def solve(net: Network, name: str, value: float, limit: bool = False,
 
     With ``limit`` the figure is that of the law of infinite depth of a residual network.
     ``start_of`` finds where to begin, log sigma_w, for networks of other kinds.
+
+    The top singular value is found for the bulk first. Outliers can only be larger, so the bulk's
+    sigma_w ends the search for the one at which the larger of bulk and outlier meets the target.
     """
     shown = f"{name} = {value:g}"
     if limit and isinstance(net, ResNet) and name != "c":
         value = _cumulant_of_limit(name, value, abs(net.skip), net.depth)
         name, shown = "c", f"{shown} in the limit, c = {value:g}"
-    figure = _Figure(net, name)
+    figure = _Figure(net, _LEVELS[name])
     trials = Trials(figure, _level_of(name, value))
     start = (start_of or _start)(net, name, value, trials)
     known = any(not math.isnan(value) for value in trials.values.values())
-    span = _SPAN[name] if known else 2.0 * _BLIND
-    root = first_root(trials, start, max(start, 0.0) + span)
+    stop = max(start, 0.0) + (_SPAN[name] if known else 2.0 * _BLIND)
+    root = first_root(trials, start, stop)
+    if name == "top_singular_value" and has_known_outliers(net):
+        figure = _Figure(net, _log_top_with_outliers)
+        trials = Trials(figure, trials.target)
+        root = first_root(trials, _lower(trials, start), stop if root is None else root)
     if root is None:
         raise ValueError(no_solution(name, shown, trials))
     sigma_w = math.exp(root)
@@ -71,8 +79,8 @@ def solve(net: Network, name: str, value: float, limit: bool = False,
 class _Figure:
     """The level of a figure as a function of sigma_w, and what was warned of on the way."""
 
-    def __init__(self, net: Network, name: str) -> None:
-        self._net, self._level = net, _LEVELS[name]
+    def __init__(self, net: Network, level: Level) -> None:
+        self._net, self._level = net, level
         self.warnings: dict[float, list[warnings.WarningMessage]] = {}
 
     def __call__(self, sigma_w: float) -> float:
@@ -149,6 +157,10 @@ def _log_log_condition(net: Network) -> float:
 
 def _log_top(net: Network) -> float:
     return 0.5 * net.spectrum()._log_hull()[1]
+
+
+def _log_top_with_outliers(net: Network) -> float:
+    return 0.5 * log_ends(net.spectrum(), detached_outliers(net))[1]
 
 
 _LEVELS: dict[str, Level] = {

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from . import _checks, quadrature, signal
+from ._extremes import full_condition_number, log_ends, outliers_or_reason
 from ._heatmap import FORMATS
 from ._inverse import relative_variance, solve
 from ._limits import slope_variances
@@ -60,7 +61,9 @@ class Recommendation:
     network : ResNet, FeedForward or ResidualMeanField
         Ready to be asked.
     predicted : dict of str to float
-        Figures of this network.
+        Figures of this network. ``condition_number`` is that of the bulk. The singular values are
+        the extreme ones of a real network; where outliers are among them there is
+        ``condition_number_with_outliers`` too.
     reason : str
         One sentence with its source.
     notes : tuple of str
@@ -169,8 +172,8 @@ def recommend(
     >>> found = recommend("gelu", 100, condition_number=4.0)
     >>> round(found.sigma_w, 4), round(found.scale, 5)      # std of an entry: scale / sqrt(fan_in)
     (0.9493, 0.09493)
-    >>> round(found.predicted["top_singular_value"], 4)
-    1.9963
+    >>> round(found.predicted["top_singular_value"], 4)     # an outlier: the bulk ends at 1.9963
+    2.1214
     """
     phi, depth = make_activation(activation), _checks.positive_integer("depth", depth)
     _checks.choice("architecture", architecture, tuple(_TARGETS))
@@ -222,37 +225,51 @@ def _residual(
     reason = (f"the smallest sigma_w with {name} = {value:g}, {chosen}: residual networks of equal "
               "effective cumulant c have one spectrum and learn alike, whatever the activation "
               "(Tarnowski et al. 2018)")
-    signal_path = net.propagate()
-    figures, notes = _spectral(net)
+    figures, notes = _spectral(net, at_any_depth=name == "top_singular_value")
     predicted = {"c": net.effective_cumulant(), **figures,
-                 "log_chi_ratio": math.fsum(np.log1p(signal_path.kappa))}
-    root = math.sqrt(signal_path.second_moment[-1])
-    if abs(signal_path.mean[-1]) > _CENTRED * root:
-        notes += (_OUTLIER,)
+                 "log_chi_ratio": math.fsum(np.log1p(net.propagate().kappa))}
     return Recommendation(phi, depth, "resnet", weights, sigma_w, 0.0,
                           math.sqrt(net.weight_variance), net, predicted, reason, notes)
 
 
-_OUTLIER = ("E phi is not 0: a real network can have a single larger singular value, which is not "
-            "part of this spectrum")
+def _spectral(
+    net: FeedForward | ResNet, at_any_depth: bool = False
+) -> tuple[dict[str, float], tuple[str, ...]]:
+    """Figures of the spectrum at this depth, outliers included, and notes on what to know of them.
 
-
-def _spectral(net: FeedForward | ResNet) -> tuple[dict[str, float], tuple[str, ...]]:
-    """Figures of the spectrum at this depth, and a note if its law is not solved."""
+    ``at_any_depth``: also where outliers take long.
+    """
     figures = {"variance": relative_variance(net)}
     try:
         law = net.spectrum()
     except ConvergenceError as error:
         return figures, (f"the law at this depth could not be solved ({error}): its ends are not "
                          "known",)
-    low, high = law._log_hull()
+    outliers, why_not = outliers_or_reason(net, at_any_depth)
+    low, high = log_ends(law, outliers or ())
     with np.errstate(over="ignore"):
         figures |= {"condition_number": law.condition_number(),
                     "bottom_singular_value": float(np.exp(0.5 * low)),
                     "top_singular_value": float(np.exp(0.5 * high))}
     if math.isinf(figures["condition_number"]):
         figures["condition_number_of_central_98_percent"] = law.condition_number(0.98)
-    return figures, ()
+    if outliers is None and not _is_centred(net):
+        return figures, (f"E phi is not 0: a real network can have single {_OUTSIDE}, not counted "
+                         f"here ({why_not})",)
+    if not outliers:
+        return figures, ()
+    figures["condition_number_with_outliers"] = full_condition_number(law, outliers)
+    places = ", ".join(f"{outlier.singular_value:.5g}" for outlier in outliers)
+    return figures, (f"a real network has single {_OUTSIDE}: {places} (network.outliers())",)
+
+
+_OUTSIDE = "singular values outside the bulk that condition_number is of"
+
+
+def _is_centred(net: FeedForward | ResNet) -> bool:
+    """Whether E x of the output is 0, as with odd activations, where no outliers are known."""
+    path = net.propagate()
+    return bool(abs(path.mean[-1]) <= _CENTRED * math.sqrt(path.second_moment[-1]))
 
 
 # --- feed-forward networks ------------------------------------------------------------------------

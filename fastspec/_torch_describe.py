@@ -264,7 +264,7 @@ def _measured(layer: ModuleLayer, module: nn.Module, problems: list[Problem],
         return layer
     if abs(taps.mean()) > _SIGMAS * math.sqrt(energy) / taps.size:
         notes.append(Problem(layer.path, "weights", f"the weights have mean {taps.mean():.3g}, "
-                             "which adds an outlier that the law leaves out"))
+                             "which adds an outlier that neither the law nor outliers() has"))
     orthogonal = _is_orthogonal(taps, energy)
     shape = min(taps.shape[:2]) if orthogonal else taps.shape[0]
     bias_mean, bias_variance = _bias(source.bias)

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from . import _checks
+from ._extremes import log_ends, outliers_or_reason
 from ._inverse import no_solution, one_target, solve
 from ._root_search import STEP, Trials
 from ._torch_describe import Network, columns, network_of, require_covered
@@ -29,7 +30,6 @@ from ._torch_steps import Problem
 from .blocks import ENSEMBLES, weight_mean
 from .initialize import gain, sigma_w_for
 from .networks import ResNet
-from .simulate import ends_of
 
 if TYPE_CHECKING:
     from .laws import SpectralLaw
@@ -110,8 +110,9 @@ class Initialisation:
 
     @property
     def top_singular_value(self) -> float:
-        """Upper end of the law in s, atoms included."""
-        return math.sqrt(ends_of(self.law)[1])
+        """The largest: an outlier where one is known to stand above the law, else the law's end."""
+        outliers, _ = outliers_or_reason(self.network, at_any_depth=True)
+        return math.exp(0.5 * log_ends(self.law, outliers or ())[1])
 
     def __str__(self) -> str:
         figures = [f"sigma_w {self.sigma_w:.6g}", self.weights]
@@ -153,13 +154,14 @@ def init_(
         is covered. There may be pooling, strides and activations outside of that part (the result's
         notes name them), but nothing that has parameters of its own.
     condition_number : float
-        Of J at infinite width, > 1; single outliers (ReLU) are not counted.
+        Of J's bulk at infinite width, > 1; single outliers (ReLU) are not counted: the result's
+        ``network.outliers()`` has them.
     c : float
         Effective cumulant, > 0; residual blocks only.
     variance : float
         Variance of the squared singular values over their mean squared, > 0.
     top_singular_value : float
-        > 0.
+        > 0: an outlier where one is known to stand above the bulk, else the bulk's end.
     sigma_w : float
         > 0, the same for all layers of the module: Var(W_ij) = sigma_w^2 / fan_in.
     sigma_b : float

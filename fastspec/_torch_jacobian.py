@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from . import _checks
+from ._extremes import full_condition_number, log_ends, outliers_or_reason
 from ._torch_describe import (
     ROUNDING,
     Description,
@@ -24,10 +25,11 @@ from ._torch_describe import (
 from ._torch_parts import read_structure
 from ._torch_residual import residual_part
 from ._torch_trace import double_precision, evaluating
-from .simulate import ends_of, ks_distance, resolve_atoms, split_outliers
+from .simulate import ks_distance, resolve_atoms, split_outliers
 
 if TYPE_CHECKING:
     from .laws import SpectralLaw
+    from .outliers import Outlier
 
 __all__ = ["Check", "check", "jacobian_singular_values"]
 
@@ -151,6 +153,8 @@ class Check:
     condition_number_bulk, condition_number_all : float
         Measured without and with the outliers, mean over the inputs; NaN without if at an input
         all values are outliers.
+    predicted_outliers : tuple of Outlier, or None
+        Of the network that the module was read as; None where they are not known.
     """
 
     measured: FloatArray
@@ -161,29 +165,32 @@ class Check:
     condition_number: float
     condition_number_bulk: float
     condition_number_all: float
+    predicted_outliers: tuple[Outlier, ...] | None
 
     def __str__(self) -> str:
-        at = ", ".join(f"{value:.4g}" for value in self.outliers[:8])
-        more = ", ..." if self.outliers.size > 8 else ""
-        low, high = map(math.sqrt, ends_of(self.law))
+        known = self.predicted_outliers
+        low, high = (math.exp(0.5 * end) for end in log_ends(self.law, known or ()))
+        full = "" if known is None else f"{full_condition_number(self.law, known):.4g}"
         rows = [
             ("condition number", f"{self.condition_number_bulk:.4g}",
              f"{self.condition_number:.4g}"),
-            ("  with outliers", f"{self.condition_number_all:.4g}", ""),
+            ("  with outliers", f"{self.condition_number_all:.4g}", full),
             ("largest singular value", f"{self.measured.max():.4g}", f"{high:.4g}"),
             ("smallest singular value", f"{self.measured.min():.4g}", f"{low:.4g}"),
             ("KS distance", f"{self.ks:.4f}", ""),
-            ("outliers", f"{self.outliers.size}" + (f" (at {at}{more})" if at else ""), ""),
+            ("outliers", _counted(self.outliers.tolist()), "" if known is None else _counted(
+                [outlier.singular_value for outlier in known], " each")),
         ]
         inputs, values = self.measured.shape
         part = f" of {self.description.part}" if self.description.part else ""
         return "\n".join([f"{values} singular values at {inputs} inputs{part}",
-                          *columns(("", "measured", "law"), rows)])
+                          *columns(("", "measured", "predicted"), rows)])
 
     def plot(self, ax: Any = None, **options: Any) -> Any:
         """Draw the measured values over the law; see `fastspec.plotting.plot_comparison`."""
         from .plotting import plot_comparison
 
+        options = {"outliers": self.predicted_outliers or ()} | options
         return plot_comparison(self.measured, self.law, ax, **options)
 
 
@@ -244,7 +251,13 @@ def check(module: nn.Module, x: torch.Tensor, *, batch: int = 64) -> Check:
         np.sqrt(np.sort(np.concatenate([outliers for _, outliers in split]))),
         law.condition_number(),
         float(np.mean([_condition(np.sqrt(bulk)) for bulk, _ in split])),
-        float(np.mean([_condition(row) for row in measured])))
+        float(np.mean([_condition(row) for row in measured])),
+        outliers_or_reason(description.network)[0])
+
+
+def _counted(values: Sequence[float], each: str = "") -> str:
+    at = ", ".join(f"{value:.4g}" for value in values[:8]) + (", ..." if len(values) > 8 else "")
+    return f"{len(values)}{each} (at {at})" if values else "0"
 
 
 def _condition(values: FloatArray) -> float:

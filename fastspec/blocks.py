@@ -223,4 +223,8 @@ def check_network(net: Any) -> None:
         sigma_w=_checks.real("sigma_w", net.sigma_w, low=0.0, strict=True),
         sigma_b=_checks.real("sigma_b", net.sigma_b, low=0.0),
         input_second_moment=_checks.real("input_second_moment", net.input_second_moment, low=0.0),
+        input_mean=_checks.real("input_mean", net.input_mean),
     )
+    if net.input_mean**2 > net.input_second_moment * (1.0 + 1e-15):
+        raise ValueError("input_mean must have a square of at most input_second_moment = "
+                         f"{net.input_second_moment:g}, got {net.input_mean:g}")

@@ -42,6 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     >>> from fastspec.cli import main
     >>> main(["condition", "resnet-limit", "--c", "0.125"])
     condition number  2.74648284128
+    outliers          not known: they belong to a network, and this is a law alone
     support           [0.364102038057, 2.74648284128]
     atoms             none
     coverage          1

@@ -9,7 +9,8 @@ Jacobians are drawn as histograms; over them the law at that depth (of the free 
 universal law of infinite depth, which is the same in all panels. A table compares condition
 numbers. ReLU networks have one singular value above the bulk: J x^0 = x^L for a homogeneous
 activation without bias, and |x^L| grows with the mean of relu. The law of the bulk does not
-contain it; it is marked in the picture and reported apart in the table.
+contain it; ``net.outliers()`` predicts it. Picture and table have the predicted ones beside the
+measured ones.
 
 Needs matplotlib and scikit-learn: pip install 'fastspec[demo]'.
 """
@@ -20,13 +21,14 @@ import argparse
 import importlib.util
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ._extremes import detached_outliers, full_condition_number
 from ._progress import progress_on_terminal, with_progress
 from .simulate import jacobian_singular_values, ks_distance, split_outliers
 
@@ -50,6 +52,7 @@ class Panel:
     sigma_w: float
     law: Any  # at this depth
     limit: Any  # of infinite depth at the same cumulant
+    outliers: tuple[Any, ...]  # predicted
     measured: FloatArray  # singular values, shape (images, width)
 
     def bulk_condition(self) -> float:
@@ -57,36 +60,52 @@ class Panel:
         bulks = [split_outliers(draw, self.law)[0] for draw in self.measured]
         return float(np.mean([bulk.max() / bulk.min() for bulk in bulks]))
 
+    def full_condition(self) -> float:
+        """Measured condition number of all values, its mean over the images."""
+        return float(np.mean([draw.max() / draw.min() for draw in self.measured]))
+
     def title(self) -> str:
         """Of its picture."""
-        return (
+        bulk = (
             f"{self.activation}, {self.depth} layers; condition number "
             f"{self.law.condition_number():.3f}, limit {self.limit.condition_number():.3f}, "
             f"measured {self.bulk_condition():.3f}"
         )
+        if not self.outliers:
+            return bulk
+        full = full_condition_number(self.law, self.outliers)
+        return f"{bulk};\nwith outliers {full:.3f}, measured {self.full_condition():.3f}"
 
     def row(self) -> list[str]:
         """Its line of the table."""
         outlying = np.concatenate([split_outliers(draw, self.law)[1] for draw in self.measured])
-        everything = np.mean([draw.max() / draw.min() for draw in self.measured])
         return [
             self.activation,
             str(self.depth),
             f"{self.sigma_w:.4f}",
             f"{ks_distance(self.measured, self.law):.4f}",
             f"{ks_distance(self.measured, self.limit):.4f}",
-            f"{self.law.condition_number():.3f}",
             f"{self.limit.condition_number():.3f}",
+            f"{self.law.condition_number():.3f}",
             f"{self.bulk_condition():.3f}",
-            f"{everything:.3f}",
+            f"{full_condition_number(self.law, self.outliers):.3f}",
+            f"{self.full_condition():.3f}",
+            f"{len(self.outliers)}",
             f"{outlying.size / len(self.measured):.1f}",
-            f"{outlying.mean():.3f}" if outlying.size else "-",
+            self._places(np.array([outlier.singular_value for outlier in self.outliers])),
+            self._places(outlying),
         ]
+
+    def _places(self, values: FloatArray) -> str:
+        """Mean of the values below the bulk and of those above it, parted by a slash."""
+        middle = self.law.singular_values().median()
+        sides = [values[values < middle], values[values > middle]]
+        return "/".join(f"{side.mean():.3f}" for side in sides if side.size) or "-"
 
 
 _HEADER = [
-    "activation", "depth", "sigma_w", "KS", "KS limit", "cond", "cond limit", "cond bulk",
-    "cond all", "outliers", "at s",
+    "activation", "depth", "sigma_w", "KS", "KS limit", "cond limit", "cond bulk", "measured",
+    "cond all", "measured", "outliers", "measured", "at s", "measured",
 ]  # fmt: skip
 
 
@@ -213,10 +232,12 @@ def _measure(width: int) -> list[Panel]:
         case, image = run
         rng = np.random.default_rng([_SEED, *run])
         measured[run] = jacobian_singular_values(nets[case], width, seed=rng, input=inputs[image])
+    mean = float(inputs.mean())  # the outliers know of it, linearly while it is small
     return [
-        Panel(*case, net.sigma_w, net.spectrum(), net.spectrum(limit=True), values)
+        Panel(*case, net.sigma_w, net.spectrum(), net.spectrum(limit=True),
+              detached_outliers(replace(net, input_mean=mean)), values)
         for case, net, values in zip(cases, nets, measured, strict=True)
-    ]
+    ]  # fmt: skip
 
 
 def _draw(panels: list[Panel], width: int, path: Path) -> None:
@@ -230,7 +251,8 @@ def _draw(panels: list[Panel], width: int, path: Path) -> None:
     )
     grid = figure.subplots(len(ACTIVATIONS), len(DEPTHS))
     for ax, panel in zip(grid.flat, panels, strict=True):
-        plot_comparison(panel.measured, panel.law, ax, axis="linear", label=f"depth {panel.depth}")
+        plot_comparison(panel.measured, panel.law, ax, axis="linear",
+                        label=f"depth {panel.depth}", outliers=panel.outliers)
         plot_law(
             panel.limit, ax, singular_values=True, label="limit of infinite depth", **LIMIT_STYLE
         )
@@ -248,9 +270,10 @@ def _print_table(rows: list[list[str]]) -> None:
     for row in table:
         print("  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)))
     print(
-        "KS, cond: against the law at this depth; KS limit, cond limit: against that of infinite "
-        "depth;\ncond bulk: measured without outliers; cond all: measured with them; outliers: per "
-        "network,\nat their mean singular value; averages over ten networks"
+        "KS: from the law at this depth; KS limit, cond limit: of the law of infinite depth; cond "
+        "bulk: of\nthe law at this depth; cond all: with the predicted outliers; outliers: their "
+        "number per network,\nat s: their mean singular value; each followed by what was measured "
+        "(averages over ten networks)"
     )
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from . import _checks, signal
+from ._extremes import Extremes
 from ._limits import feed_forward_limit, slope_variances
 from .blocks import Layer, check_network, weight_mean, weight_spread
 from .propagation import Propagation, as_propagation, layer_moments
@@ -17,6 +18,7 @@ from .slopes import slope_law
 
 if TYPE_CHECKING:
     from .laws import SpectralLaw
+    from .outliers import Outlier
 
 __all__ = ["FeedForward"]
 
@@ -24,7 +26,7 @@ _EQUAL = 1e-15              # relative spread of q over layers that count as equ
 
 
 @dataclass(frozen=True)
-class FeedForward:
+class FeedForward(Extremes):
     r"""A plain network at random initialisation, h^l = W^l x^{l-1} + b^l, x^l = phi(h^l).
 
     Parameters
@@ -48,6 +50,9 @@ class FeedForward:
         depth + 1 widths N_0 ... N_L > 0, input first, in any common unit; None: all equal. The
         spectrum is that of the N_L by N_L matrix J J^T. Gaussian: W_ij ~ N(0, sigma_w^2/N_{l-1});
         orthogonal: W W^T = sigma_w^2 I, or W^T W = sigma_w^2 I where N_l > N_{l-1}.
+    input_mean : float
+        Mean of the entries of x^0; its square is at most ``input_second_moment``. Of what the
+        theory gives only the outliers' overlap with the vector of ones at the input depends on it.
 
     Raises
     ------
@@ -76,6 +81,7 @@ class FeedForward:
     input_second_moment: float = 1.0
     q: str | None = None
     widths: Any = None  # a sequence of float; a tuple once checked
+    input_mean: float = 0.0
 
     def __post_init__(self) -> None:
         check_network(self)
@@ -235,6 +241,20 @@ class FeedForward:
         return laws.PlainChain(
             self.depth, slope_probability=slopes[0], slope_complement=slopes[1],
             weight_variance=self.weight_variance, weights=self.weights)
+
+    def outliers(self) -> tuple[Outlier, ...]:
+        """Single eigenvalues of J J^T outside the bulk, descending; see `fastspec.outliers`.
+
+        Examples
+        --------
+        >>> from fastspec.networks import FeedForward
+        >>> net = FeedForward(2, "gelu", sigma_w=2**0.5, input_second_moment=0.1)
+        >>> print([round(outlier.value, 3) for outlier in net.outliers()])
+        [4.894]
+        """
+        from .outliers import outliers
+
+        return outliers(self)
 
     def _zero_one_slopes(self) -> tuple[float, float] | None:
         """P(phi'^2 = 1) and its complement where they are the same in every layer, else None."""

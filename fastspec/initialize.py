@@ -29,20 +29,24 @@ def sigma_w_for(net: Network, *, c: float | None = None, condition_number: float
     c : float
         Effective cumulant, ``net.effective_cumulant()``, > 0; residual networks only.
     condition_number : float
-        Of J, ``net.spectrum(limit).condition_number()``, > 1: that of the bulk, which single
-        outliers of real networks leave (ReLU).
+        Of J, ``net.spectrum(limit).condition_number()``, > 1: that of the bulk. Single outliers of
+        real networks leave it (ReLU): ``net.outliers()`` has them, and
+        ``net.condition_number(include_outliers=True)`` counts them.
     variance : float
         Variance of the squared singular values over their mean squared, > 0. For feed-forward
         networks it is ``net.jacobian_variance()``, at chi = 1 the sigma^2_{JJT} of Pennington,
         Schoenholz & Ganguli 2018; for residual ones the sum over blocks of Ling & Qiu 2018,
         theorem 2, which tends to 2 c / skip^2 with the depth.
     top_singular_value : float
-        Upper end of the spectrum of J, atoms included, > 0.
+        The largest singular value of J, ``net.top_singular_value()``, > 0: an outlier where one
+        stands above the bulk, else the bulk's upper end, atoms included. It is the bulk's with
+        ``limit=True`` and for networks whose outliers are not covered (batch norm, branches of
+        several layers, unequal widths).
     limit : bool
         False: by the law at the network's depth. True: by the law of infinite depth, the same for
-        all activations (Tarnowski et al. 2018, eq. 25). The cumulant c is that of the network
-        either way. Feed-forward networks have such a law on their critical line only, where
-        sigma_w is not free: they raise.
+        all activations (Tarnowski et al. 2018, eq. 25), which has no outliers. The cumulant c is
+        that of the network either way. Feed-forward networks have such a law on their critical
+        line only, where sigma_w is not free: they raise.
 
     Returns
     -------
@@ -70,6 +74,9 @@ def sigma_w_for(net: Network, *, c: float | None = None, condition_number: float
     the signal of the weights is faint, in steps of sqrt 2, follows peaks to their top, and takes
     the first change of sign to Brent's method. A pair of solutions closer than a step with no
     peak seen between the trials can be missed.
+
+    A top singular value with outliers takes about ten times ``net.outliers()``, which is
+    O(depth^3) for residual networks: 2 s at depth 100, minutes at 400. ``limit=True`` is quick.
 
     Examples
     --------

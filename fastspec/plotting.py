@@ -4,12 +4,14 @@ On a linear axis the curve is the density rho(x). On a logarithmic axis it is x 
 of ln x: equal areas are equal masses there too, and an end at 0 where rho diverges stays finite.
 Every interval of the support is a curve of its own, gaps stay empty. Where the density is infinite
 (at 0, at inverse-root ends, at single points inside) the curve runs out of the picture's top.
-Atoms are stems of a height proportional to their mass.
+Atoms are stems of a height proportional to their mass. Predicted outliers, which a network has and
+its law has not, are ticks labelled with their singular value.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,6 +19,9 @@ from numpy.typing import ArrayLike, NDArray
 from . import _checks
 from ._plot_points import atoms_of, chosen_axis, curve, is_shown, law_range, shown_height
 from .simulate import eigenvalue_law, resolve_atoms, split_outliers
+
+if TYPE_CHECKING:
+    from .outliers import Outlier
 
 __all__ = ["LIMIT_STYLE", "law_range", "plot_comparison", "plot_law"]
 
@@ -26,6 +31,10 @@ _AXES = ("auto", "linear", "log")
 _FEW_DECADES = 300.0  # ratio of the ends of a logarithmic axis below which its ticks are plain
 # Height of a stem of mass 1, and of a line of text, in the picture's height.
 _STEM, _LABEL = 0.9, 0.06
+_TICK = 0.1  # height of an outlier's tick
+_LABEL_BOX: dict[str, Any] = {
+    "facecolor": "white", "edgecolor": "none", "alpha": 0.75, "pad": 1.0,
+}  # fmt: skip
 _LAW_COLOUR, _DATA_COLOUR, _OUTLIER_COLOUR = "#1f4e79", "#c9d6e3", "#c0392b"
 # Of a limit law beside one of finite depth.
 LIMIT_STYLE: dict[str, Any] = {"color": "#e08214", "linestyle": "--"}
@@ -38,6 +47,7 @@ def plot_law(
     axis: str = "auto",
     singular_values: bool = False,
     label: str | None = None,
+    outliers: Sequence[Outlier] = (),
     **line: Any,
 ) -> Any:
     """Draw the density of a law, its atoms as stems with their mass.
@@ -56,6 +66,9 @@ def plot_law(
         Draw the law of s = sqrt(lambda) instead.
     label : str, optional
         Legend entry of the curve; a legend that is there already is drawn anew.
+    outliers : sequence of Outlier
+        ``net.outliers()`` of the network whose law this is: the detached ones are ticks on the
+        axis, labelled with their singular values.
     **line
         Passed on to ``Axes.plot`` for the curve.
 
@@ -66,7 +79,8 @@ def plot_law(
     Raises
     ------
     ValueError
-        If ``axis`` is none of the three, or "log" for a law in log lambda.
+        If ``axis`` is none of the three, or "log" for a law in log lambda; or ``outliers`` are no
+        sequence of `fastspec.outliers.Outlier`.
     ArithmeticError
         If the law lies beyond the largest double.
     ImportError
@@ -81,6 +95,7 @@ def plot_law(
     'squared singular value $\\\\lambda$'
     """
     _checks.choice("axis", axis, _AXES)
+    _check_outliers(outliers)
     if singular_values:
         law = eigenvalue_law(law).singular_values()
     ax = new_axes(ax)
@@ -88,7 +103,8 @@ def plot_law(
     axis = chosen_axis(law, axis, ax if before else None)
     top, _ = _draw_curve(ax, law, axis, {"color": _LAW_COLOUR, "label": label, **line})
     _draw_atoms(ax, law, axis, line.get("color", _LAW_COLOUR), None)
-    _set_view(ax, law_range(law, axis), top, before)
+    points = [*law_range(law, axis), *_draw_predicted(ax, law, outliers)]
+    _set_view(ax, (min(points), max(points)), top, before)
     _name_axes(ax, law)
     if ax.get_legend() is not None:
         _draw_legend(ax)
@@ -104,6 +120,7 @@ def plot_comparison(
     singular_values: bool = True,
     bins: int | None = None,
     label: str = "law",
+    outliers: Sequence[Outlier] = (),
 ) -> Any:
     """Draw measured singular values as a histogram, the law of their bulk over it.
 
@@ -127,6 +144,8 @@ def plot_comparison(
         Number of bars, >= 1. By default the square root of the number of values.
     label : str
         Legend entry of the law.
+    outliers : sequence of Outlier
+        Predicted ones, as in `plot_law`.
 
     Returns
     -------
@@ -135,7 +154,7 @@ def plot_comparison(
     Raises
     ------
     ValueError
-        If ``axis`` or ``bins`` is not allowed, or there are no finite values >= 0.
+        If ``axis``, ``bins`` or ``outliers`` are not allowed, or there are no finite values >= 0.
     ImportError
         If matplotlib is missing (extra ``plot``).
 
@@ -149,6 +168,7 @@ def plot_comparison(
     'singular value $s$'
     """
     _checks.choice("axis", axis, _AXES)
+    _check_outliers(outliers)
     if bins is not None:
         _checks.positive_integer("bins", bins)
     law = eigenvalue_law(law)
@@ -167,7 +187,7 @@ def plot_comparison(
         top = max(top, highest_bar)
     _draw_atoms(ax, law, axis, _LAW_COLOUR, shares)
     _draw_outliers(ax, outlying**power)
-    points = [*law_range(law, axis), *outlying**power]
+    points = [*law_range(law, axis), *outlying**power, *_draw_predicted(ax, law, outliers)]
     _set_view(ax, (min(points), max(points)), top, before)
     _name_axes(ax, law)
     _draw_legend(ax)
@@ -206,8 +226,7 @@ def _draw_atoms(ax: Any, law: Any, axis: str, colour: Any, shares: FloatArray | 
             text, (place_x, _STEM * mass), xycoords=place, xytext=(7 * side, 3 - 14 * beside),
             textcoords="offset points", ha="right" if side < 0 else "left",
             va="top" if _STEM * mass > _LABEL else "bottom",
-            fontsize="small", color=colour, zorder=5,
-            bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.75, "pad": 1.0},
+            fontsize="small", color=colour, zorder=5, bbox=_LABEL_BOX,
         )  # fmt: skip
 
 
@@ -255,6 +274,37 @@ def _draw_outliers(ax: Any, values: FloatArray) -> None:
         values, np.full(values.shape, 0.03), "v", color=_OUTLIER_COLOUR, clip_on=False,
         transform=ax.get_xaxis_transform(), label=f"{values.size} outlying, not in the law",
     )  # fmt: skip
+
+
+def _check_outliers(outliers: Any) -> None:
+    from .outliers import Outlier
+
+    if not (isinstance(outliers, Sequence)
+            and all(isinstance(outlier, Outlier) for outlier in outliers)):
+        raise ValueError("outliers must be a sequence of Outlier, such as net.outliers(), got "
+                         f"{outliers!r}")
+
+
+def _draw_predicted(ax: Any, law: Any, outliers: Sequence[Outlier]) -> list[float]:
+    """Ticks with labels at the detached outliers; returns their places in the law's variable."""
+    places = []
+    for outlier in outliers:
+        if not outlier.detached:
+            continue
+        place = float(law._variable.from_log(np.log(outlier.value)))
+        symbol = "" if law._variable.name == "s" else "s = "
+        ax.plot(
+            [place, place], [0.0, _TICK], color=_OUTLIER_COLOUR, lw=1.5, zorder=4,
+            transform=ax.get_xaxis_transform(), label="_outlier",
+        )  # fmt: skip
+        ax.annotate(
+            f"outlier {symbol}{outlier.singular_value:.4g}", (place, _TICK),
+            xycoords=ax.get_xaxis_transform(), xytext=(0, 3), textcoords="offset points",
+            rotation=90, ha="left" if outlier.side == "above" else "right", va="bottom",
+            fontsize="small", color=_OUTLIER_COLOUR, zorder=5, bbox=_LABEL_BOX,
+        )  # fmt: skip
+        places.append(place)
+    return places
 
 
 def _draw_legend(ax: Any) -> None:

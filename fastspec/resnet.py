@@ -10,11 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import _checks
+from ._extremes import Extremes
 from .blocks import Layer, Residual, check_network
 from .propagation import Propagation, as_propagation, layer_moments
 
 if TYPE_CHECKING:
     from .laws import SpectralLaw
+    from .outliers import Outlier
 
 __all__ = ["ResNet"]
 
@@ -22,7 +24,7 @@ FloatArray = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class ResNet:
+class ResNet(Extremes):
     r"""A residual network at random initialisation, x^l = phi(W^l x^{l-1} + b^l) + a x^{l-1}.
 
     With ``branch_layers`` = n the branch is phi(W_n phi(... W_1 x + b_1 ...) + b_n).
@@ -93,12 +95,8 @@ class ResNet:
             raise ValueError("skip must not be 0: a network without skips is a FeedForward")
         if not isinstance(self.depth_scaled, bool | np.bool_):
             raise ValueError(f"depth_scaled must be True or False, got {self.depth_scaled!r}")
-        mean = _checks.real("input_mean", self.input_mean)
-        if mean**2 > self.input_second_moment * (1.0 + 1e-15):
-            raise ValueError("input_mean must have a square of at most input_second_moment = "
-                             f"{self.input_second_moment:g}, got {mean:g}")
         _checks.store(
-            self, skip=skip, depth_scaled=bool(self.depth_scaled), input_mean=mean,
+            self, skip=skip, depth_scaled=bool(self.depth_scaled),
             batch_norm=_check_batch_norm(self.batch_norm),
             branch_layers=_checks.positive_integer("branch_layers", self.branch_layers))
 
@@ -246,6 +244,20 @@ class ResNet:
             return laws.ResNetLimit(
                 self.effective_cumulant(), skip=abs(self.skip), depth=self.depth)
         return ChainLaw(self.blocks())
+
+    def outliers(self) -> tuple[Outlier, ...]:
+        """Single eigenvalues of J J^T outside the bulk, descending; see `fastspec.outliers`.
+
+        Examples
+        --------
+        >>> from fastspec.networks import ResNet
+        >>> net = ResNet(depth=50, activation="relu", sigma_w=0.5)
+        >>> print([round(outlier.value, 3) for outlier in net.outliers()])
+        [9.949, 0.355]
+        """
+        from .outliers import outliers
+
+        return outliers(self)
 
 
 def _check_batch_norm(value: Any) -> tuple[float, float] | None:

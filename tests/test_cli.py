@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -18,6 +19,7 @@ from fastspec.cli import main
 LIMIT = ["resnet-limit", "--c", "0.125"]
 RESNET = ["resnet", "--depth", "6", "--activation", "tanh", "--sigma-w", "0.4"]
 RELU = ["resnet", "--depth", "3", "--activation", "relu", "--sigma-w", "0.5"]
+DEEP_RELU = ["resnet", "--depth", "50", "--activation", "relu", "--sigma-w", "0.5"]
 FORWARD = ["feedforward", "--depth", "4", "--activation", "hard_tanh", "--weights", "orthogonal"]
 
 
@@ -36,6 +38,13 @@ def fails(capsys, *arguments):
     assert err.startswith("fastspec: error: ")
     assert err.count("\n") == 1 and err.endswith("\n")
     return err
+
+
+def replaced(arguments, option, value):
+    """The arguments with another value of an option."""
+    copy = list(arguments)
+    copy[copy.index(option) + 1] = value
+    return copy
 
 
 def read_csv(text):
@@ -239,7 +248,20 @@ def test_simulation_names_the_outlier_of_relu(capsys):
     simulation = json.loads(out)["simulation"]
     outliers = simulation["outlying_singular_values"]
     assert outliers == [max(simulation["singular_values"])]
-    assert f"outliers {outliers[0]:.12g}" in err
+    predicted, = simulation["predicted_outliers"]
+    assert predicted == pytest.approx(25.4510**0.5, rel=1e-5)   # as derived and measured
+    assert f"outliers {outliers[0]:.12g}, predicted {predicted:.12g}" in err
+
+
+def test_simulation_says_where_no_prediction_is_known(capsys):
+    _, out, err = run(
+        capsys, "density", "resnet", "--depth", "8", "--activation", "relu", "--branch-layers", "2",
+        "--sigma-w", "2", "--simulate", "100", "--json",
+    )  # fmt: skip
+    simulation = json.loads(out)["simulation"]
+    assert simulation["predicted_outliers"] is None
+    outlier, = simulation["outlying_singular_values"]
+    assert f"outliers {outlier:.12g}, predicted not known (" in err and "branch_layers" in err
 
 
 @pytest.mark.parametrize(
@@ -275,6 +297,21 @@ def test_plot_shows_both_laws(capsys, monkeypatch, more, legend):
     assert names == legend
     drawn = [line for line in axes.lines if line.get_transform() == axes.transData]
     assert len(drawn) == 1 + ("--limit" in more)
+    assert not any(line.get_label() == "_outlier" for line in axes.lines)   # none at this depth
+
+
+@pytest.mark.parametrize("more", [[], ["--simulate", "60"]])
+def test_plot_shows_the_predicted_outliers(capsys, monkeypatch, more):
+    pytest.importorskip("matplotlib")
+    figures = []
+    monkeypatch.setattr(
+        "fastspec._cli_commands.save_plot", lambda figure, path: figures.append(figure)
+    )
+    assert run(capsys, "density", *DEEP_RELU, "--limit", "--plot", "x.png", *more)[0] == 0
+    (axes,) = figures[0].axes
+    places = [outlier.value for outlier in fs.ResNet(50, "relu", sigma_w=0.5).outliers()]
+    drawn = [line.get_xdata()[0] for line in axes.lines if line.get_label() == "_outlier"]
+    assert drawn == pytest.approx(places, rel=1e-12) and len(places) == 2
     assert axes.get_title() == "resnet, relu"
 
 
@@ -328,6 +365,50 @@ def test_condition_beside_the_limit(capsys):
     for prefix, law in (("", exact), ("limit_", limit)):
         expected = law.condition_number(coverage=0.9)
         assert record[f"{prefix}condition_number"] == pytest.approx(expected, rel=1e-12)
+
+
+def test_condition_with_outliers(capsys):
+    net = fs.ResNet(depth=50, activation="relu", sigma_w=0.5)
+    # squared outliers of this net, as derived and measured
+    above, below = 9.9488**0.5, 0.3553**0.5
+    record = json.loads(run(capsys, "condition", *DEEP_RELU, "--json")[1])
+    assert record["condition_number"] == pytest.approx(net.spectrum().condition_number(), rel=1e-12)
+    full = record["full_condition_number"]
+    assert full == pytest.approx(above / below, rel=2e-4)
+    assert [one["side"] for one in record["outliers"]] == ["above", "below"]
+    places = [one["singular_value"] for one in record["outliers"]]
+    assert places == pytest.approx([above, below], rel=2e-4)
+    assert {"value", "margin", "overlap_input"} <= set(record["outliers"][0])
+    lines = run(capsys, "condition", *DEEP_RELU)[1].splitlines()
+    assert lines[1] == f"with outliers     {full:.12g}"
+    assert lines[2] == f"outliers          {places[0]:.12g} above, {places[1]:.12g} below"
+    lines = run(capsys, "condition", *DEEP_RELU, "--coverage", "0.9")[1].splitlines()
+    assert lines[1] == f"with outliers     {full:.12g} (coverage 1)"
+
+
+def test_condition_without_outliers(capsys):
+    lines = run(capsys, "condition", *RESNET)[1].splitlines()
+    assert lines[1].split() == ["with", "outliers", lines[0].split()[-1]]
+    assert lines[2] == "outliers          none"
+
+
+@pytest.mark.parametrize(("subject", "words"), [
+    (LIMIT, "not known: they belong to a network"),
+    ([*RELU, "--batch-norm"], "not known: .*batch"),
+    ([*RELU, "--branch-layers", "2"], "not known: .*branch_layers"),
+    (replaced(RELU, "--depth", "2000"), "not known: .*depth 2000"),
+    (["feedforward", "--depth", "2", "--activation", "relu", "--widths", "1,2,3"],
+     "not known: .*width"),
+])
+def test_condition_says_why_outliers_are_not_known(capsys, subject, words):
+    code, out, err = run(capsys, "condition", *subject)
+    assert (code, err) == (0, "")
+    lines = out.splitlines()
+    assert re.match(f"outliers +{words}", lines[1])
+    assert not any(line.startswith("with outliers") for line in lines)
+    record = json.loads(run(capsys, "condition", *subject, "--json")[1])
+    assert record["full_condition_number"] is None and record["outliers"] is None
+    assert re.match(words, "not known: " + record["outliers_unknown"])
 
 
 def test_condition_lists_every_interval_and_atom(capsys):
@@ -385,13 +466,6 @@ def test_activation_parameters_are_used(capsys):
 
 
 # --- errors -------------------------------------------------------------------------------------
-
-
-def replaced(arguments, option, value):
-    """The arguments with another value of an option."""
-    copy = list(arguments)
-    copy[copy.index(option) + 1] = value
-    return copy
 
 
 @pytest.mark.parametrize("depth", ["0", "-3", "2.5", "nan", "many"])

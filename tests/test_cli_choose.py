@@ -118,6 +118,17 @@ def test_pictures_are_written(capsys, tmp_path, arguments):
     assert path.read_bytes().startswith(b"\x89PNG")
 
 
+def test_picture_of_an_initialisation_has_the_outlier(capsys, monkeypatch):
+    pytest.importorskip("matplotlib")
+    figures = []
+    monkeypatch.setattr("fastspec._cli_choose.save_plot", lambda figure, _: figures.append(figure))
+    arguments = ["init", "--activation", "relu", "--depth", "10", "--plot", "x.png"]
+    assert run(capsys, *arguments)[0] == 0
+    (text,) = figures[0].axes[0].texts
+    top = fs.ResNet(10, "relu", sigma_w=0.5).top_singular_value()
+    assert text.get_text() == f"outlier {top:.4g}" and text.xy[0] == pytest.approx(top, rel=1e-9)
+
+
 @pytest.mark.parametrize(("arguments", "message"), [
     ([*INIT, "--condition-number", "0.5"], "argument --condition-number: condition_number must be"),
     ([*INIT, "--c", "1", "--variance", "1"], "argument --c: "),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -72,11 +73,13 @@ def test_picture_is_written_and_named(result):
 
 
 def test_table_has_laws_that_fit_and_the_outlier_of_relu_only(result):
+    """At width 400, of ten networks."""
     rows = [line.split() for line in result[1][1:7]]
     assert [row[:2] for row in rows] == [
         [activation, str(depth)] for activation in demo.ACTIVATIONS for depth in demo.DEPTHS
     ]
-    for activation, depth, _, ks, ks_limit, cond, limit, bulk, everything, outliers, at in rows:
+    for (activation, depth, _, ks, ks_limit, limit, cond, bulk, full, everything, number, outliers,
+         predicted, at) in rows:
         # The law at this depth is nearer: it is off by the fluctuations of ten spectra only.
         assert float(ks) < min(float(ks_limit), 0.005)
         assert float(ks_limit) < 0.02
@@ -87,9 +90,17 @@ def test_table_has_laws_that_fit_and_the_outlier_of_relu_only(result):
             assert float(outliers) >= (0.5 if depth == "10" else 1.0)
             assert float(at) > 1.01 * 2.746**0.5  # beyond the edge of the law
             assert float(everything) > float(bulk) + (0.1 if depth == "10" else 0.5)
+            # squared: 3.0627 and 4.1 or so; one net is off by 1/sqrt(N), ten by 2 %
+            assert number == "1"
+            net = demo.network_with_cumulant("relu", int(depth), 0.125)
+            own = replace(net, input_mean=float(demo.digit_inputs(400).mean()))
+            assert predicted == f"{own.top_singular_value():.3f}"
+            assert predicted != f"{net.top_singular_value():.3f}"   # the images' mean matters
+            assert float(at) == pytest.approx(float(predicted), rel=0.03)
+            assert float(everything) == pytest.approx(float(full), rel=0.04)
         else:
-            assert float(outliers) == 0.0
-            assert (at, everything) == ("-", bulk)
+            assert float(outliers) == float(number) == 0.0
+            assert (predicted, at, everything, full) == ("-", "-", bulk, cond)
 
 
 def test_wrong_options_are_one_line(capsys, tmp_path):

@@ -17,6 +17,7 @@ from fastspec._root_search import Trials, first_root
 from fastspec.activations import ACTIVATIONS
 from fastspec.errors import ConvergenceWarning
 from fastspec.initialize import gain, sigma_w_for
+from fastspec.simulate import jacobian_singular_values
 
 CLOSE = {"rel": 1e-10, "abs": 0}
 
@@ -31,7 +32,14 @@ def figure(net, name, limit=False):
     if name == "variance":
         return law.variance() / law.mean() ** 2
     ends = [high for _, high in law.support()] + [place for place, _ in law.atoms]
+    if not limit and covers_outliers(net):
+        ends += [outlier.value for outlier in net.outliers() if outlier.side == "above"]
     return math.sqrt(max(ends))
+
+
+def covers_outliers(net):
+    return (getattr(net, "batch_norm", None) is None and getattr(net, "branch_layers", 1) == 1
+            and getattr(net, "is_square", True))
 
 
 # --- targets in closed form -----------------------------------------------------------------------
@@ -152,6 +160,60 @@ def test_the_residual_variance_is_that_of_the_law():
                 fs.ResNet(4, "tanh", "orthogonal", skip=0.8, batch_norm=(1.2, 0.3), sigma_w=1.3)):
         assert _inverse.relative_variance(net) == pytest.approx(
             figure(net, "variance"), rel=1e-11, abs=0)
+
+
+@pytest.mark.parametrize(("net", "top"), [
+    # sigma_w^2 = 1 and .25: squared outliers of the derivation's table, met by Monte Carlo to 1 %
+    (fs.ResNet(20, "relu"), 25.4510), (fs.ResNet(10, "relu", sigma_w=0.5), 3.0627),
+    (fs.ResNet(10, "relu", "orthogonal"), 10.3817)])
+def test_the_top_that_is_met_is_the_outlier(net, top):
+    unit = replace(net, sigma_w=1.0)
+    assert sigma_w_for(unit, top_singular_value=math.sqrt(top)) == pytest.approx(
+        net.sigma_w, rel=1e-4)
+
+
+def test_measured_tops_meet_the_target():
+    net = fs.ResNet(12, "gelu", input_mean=0.5)
+    tuned = replace(net, sigma_w=sigma_w_for(net, top_singular_value=2.5))
+    # rows of given mean and second moment, so that the forward pass does not add its own spread
+    x = np.random.default_rng(0).standard_normal((6, 300))
+    x -= x.mean(axis=1, keepdims=True)
+    x = 0.5 + x * np.sqrt(0.75 / np.mean(x**2, axis=1, keepdims=True))
+    tops = [jacobian_singular_values(tuned, 300, seed=seed, input=row)[0]
+            for seed, row in enumerate(x)]
+    assert np.mean(tops) == pytest.approx(2.5, rel=0.05)
+    bulk = tuned.spectrum().support()[-1][1]
+    assert math.sqrt(bulk) < 2.3
+
+
+def test_the_top_is_continuous_where_the_outlier_leaves_the_bulk():
+    # GELU feed-forward, p_0 = .1: an outlier leaves at sigma_w = 1.05 and is back at 2.05.
+    net = fs.FeedForward(2, "gelu", input_second_moment=0.1)
+    detached = [bool(replace(net, sigma_w=sigma_w).outliers()) for sigma_w in (0.8, 1.2, 2.0, 2.1)]
+    assert detached == [False, True, True, False]
+    for sigma_w in (0.8, 1.2, 1.5, 2.0, 2.1, 3.0):
+        target = figure(replace(net, sigma_w=sigma_w), "top_singular_value")
+        assert sigma_w_for(net, top_singular_value=target) == pytest.approx(sigma_w, rel=1e-9)
+
+
+def test_without_known_outliers_the_bulk_meets_the_target():
+    for net in (fs.ResNet(6, "relu", batch_norm=True, sigma_b=0.5),
+                fs.ResNet(6, "relu", branch_layers=2), fs.FeedForward(2, "relu", widths=(3, 2, 1)),
+                fs.ResNet(6, "relu", input_second_moment=0.0, sigma_b=0.5)):
+        found = sigma_w_for(net, top_singular_value=1.7)
+        high = max(high for _, high in replace(net, sigma_w=found).spectrum().support())
+        assert math.sqrt(high) == pytest.approx(1.7, **CLOSE)
+
+
+def test_few_outliers_are_computed(monkeypatch):
+    calls, compute = [], fs.ResNet.outliers
+    monkeypatch.setattr(fs.ResNet, "outliers", lambda net: calls.append(net) or compute(net))
+    sigma_w_for(fs.ResNet(10, "relu"), top_singular_value=2.0)
+    assert 0 < len(calls) < 20
+    calls.clear()
+    sigma_w_for(fs.ResNet(10, "relu"), condition_number=2.0)
+    sigma_w_for(fs.ResNet(10, "relu"), top_singular_value=2.0, limit=True)
+    assert calls == []
 
 
 def test_widths_matter():

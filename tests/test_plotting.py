@@ -9,6 +9,7 @@ import pytest
 
 import fastspec as fs
 from fastspec._variables import EIGENVALUE
+from fastspec.outliers import Outlier
 from fastspec.plotting import LIMIT_STYLE, law_range, plot_comparison, plot_law
 
 Figure = pytest.importorskip("matplotlib.figure").Figure
@@ -438,6 +439,61 @@ def test_outliers_are_marked_and_inside_the_picture(ax):
     labels = [text.get_text() for text in ax.get_legend().get_texts()]
     assert labels[:2] == ["measured", "law"]
     assert "1 outlying, not in the law" in labels
+
+
+def outlier(s, side, detached=True):
+    return Outlier(
+        value=s * s, singular_value=s, side=side, overlap_input=0.5, overlap_ones_input=0.0,
+        overlap_output=0.5, overlap_ones_output=0.0, detached=detached, margin=0.1, edge=1.0)
+
+
+OUTLIERS = (outlier(3.25, "above"), outlier(0.4, "below"), outlier(9.0, "above", detached=False))
+
+
+def ticks(ax):
+    return [line for line in ax.lines if line.get_label() == "_outlier"]
+
+
+@pytest.mark.parametrize(("law", "places", "labels"), [
+    (fs.ResNetLimit(0.125), [10.5625, 0.16], ["outlier s = 3.25", "outlier s = 0.4"]),
+    (fs.ResNetLimit(0.125).singular_values(), [3.25, 0.4], ["outlier 3.25", "outlier 0.4"]),
+    (fs.ResNetLimit(0.125).log_eigenvalues(), np.log([10.5625, 0.16]),
+     ["outlier s = 3.25", "outlier s = 0.4"]),
+])
+def test_predicted_outliers_are_labelled_ticks_inside_the_picture(ax, law, places, labels):
+    plot_law(law, ax, axis="linear", outliers=OUTLIERS)
+    np.testing.assert_allclose([tick.get_xdata() for tick in ticks(ax)],
+                               [[place, place] for place in places], rtol=1e-14)
+    assert texts(ax) == labels
+    left, right = ax.get_xlim()
+    assert left < places[1] and right > places[0]
+    assert [text.xy[0] for text in ax.texts] == pytest.approx(places, rel=1e-14)
+
+
+def test_predicted_outliers_stand_beside_measured_ones(ax):
+    law = fs.ResNetLimit(0.125)
+    s = np.sqrt(law.icdf((np.arange(200) + 0.5) / 200))
+    s[-1] = 3.0
+    plot_comparison(s, law, ax, outliers=OUTLIERS[:1])
+    (tick,), (mark,) = ticks(ax), [line for line in ax.lines if "outlying" in line.get_label()]
+    assert tuple(tick.get_xdata()) == (3.25, 3.25) and tuple(mark.get_xdata()) == (3.0,)
+    assert texts(ax) == ["outlier 3.25"] and ax.get_xlim()[1] > 3.25
+    assert "_outlier" not in [text.get_text() for text in ax.get_legend().get_texts()]
+
+
+@pytest.mark.parametrize("wrong", [3.0, [3.25], fs.ResNet(3, "relu").outliers, None])
+def test_outliers_must_be_outliers(ax, wrong):
+    law = fs.ResNetLimit(0.125)
+    for draw in (lambda: plot_law(law, ax, outliers=wrong),
+                 lambda: plot_comparison([1.0, 1.1], law, ax, outliers=wrong)):
+        with pytest.raises(ValueError, match="outliers must be a sequence of Outlier, such as net"):
+            draw()
+    assert not ax.has_data()
+
+
+def test_no_predicted_outliers_no_tick(ax):
+    plot_law(fs.ResNetLimit(0.125), ax)
+    assert ticks(ax) == [] and texts(ax) == []
 
 
 def test_no_outliers_no_mark(ax):

@@ -31,8 +31,14 @@ def test_residual_networks_get_the_cumulant_of_the_paper(name, weights):
         (law.support()[0][0], law.support()[-1][1])]
     assert made.predicted["c"] == pytest.approx(0.125, **CLOSE)
     assert made.predicted["condition_number"] == pytest.approx(math.sqrt(high / low), **CLOSE)
-    assert made.predicted["bottom_singular_value"] == pytest.approx(math.sqrt(low), **CLOSE)
-    assert made.predicted["top_singular_value"] == pytest.approx(math.sqrt(high), **CLOSE)
+    places = [outlier.value for outlier in net.outliers()]
+    bottom, top = math.sqrt(min([low, *places])), math.sqrt(max([high, *places]))
+    assert made.predicted["bottom_singular_value"] == pytest.approx(bottom, **CLOSE)
+    assert made.predicted["top_singular_value"] == pytest.approx(top, **CLOSE)
+    assert (name == "tanh") is not ("condition_number_with_outliers" in made.predicted)
+    if places:
+        assert made.predicted["condition_number_with_outliers"] == pytest.approx(
+            top / bottom, **CLOSE)
     assert made.predicted["variance"] == pytest.approx(law.variance() / law.mean()**2, **CLOSE)
     assert made.predicted["log_chi_ratio"] == pytest.approx(math.log(law.mean()), **CLOSE)
     # The limit law has 2.746 (Tarnowski et al. 2018).
@@ -55,8 +61,16 @@ def test_other_targets(target, value):
 
 
 def test_outliers_are_mentioned_where_the_activation_has_a_mean():
-    assert any("single larger singular value" in note for note in recommend("relu", 9).notes)
-    assert recommend("tanh", 9).notes == ()
+    made = recommend("relu", 9)
+    (note,), (outlier,) = made.notes, made.network.outliers()
+    assert "singular values outside the bulk that condition_number is of" in note
+    assert f": {outlier.singular_value:.5g} (network.outliers())" in note
+    assert recommend("tanh", 9).notes == recommend("tanh", 999).notes == ()
+    made = recommend("relu", 999)       # where they would take longer than all else
+    (note,) = made.notes
+    assert "E phi is not 0" in note and "depth 999" in note and "net.outliers()" in note
+    assert made.predicted["top_singular_value"] == pytest.approx(
+        math.sqrt(made.network.spectrum().support()[0][1]), **CLOSE)
 
 
 # --- feed-forward networks ------------------------------------------------------------------------

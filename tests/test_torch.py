@@ -531,6 +531,13 @@ def test_targets_of_uniform_and_mixed_networks(target):
         assert f"{1.7:.4g}" in str(result) and result.layers[0].path in str(result)
 
 
+def test_the_top_singular_value_is_that_of_the_outlier():
+    result = ft.init_(residual_mlp(12, 10, nn.ReLU), top_singular_value=2.5)
+    assert result.network.top_singular_value() == pytest.approx(2.5, rel=1e-9)
+    assert result.top_singular_value == pytest.approx(2.5, rel=1e-9)
+    assert math.sqrt(result.law.support()[-1][1]) < 2.3
+
+
 def test_orthogonal_mlp_with_a_linear_head_reaches_a_variance():
     net = nn.Sequential(linear(200), nn.Tanh(), linear(200), nn.Tanh(), linear(200))
     result = ft.init_(net, variance=0.1, weights="orthogonal", generator=generator())
@@ -748,6 +755,12 @@ def test_check_of_residual_mlps():
             net.double()
             stretch = (net(x.double()).norm(dim=1) / x.double().norm(dim=1)).detach().numpy()
             assert np.all(checked.measured[:, 0] >= stretch)
+            places = [outlier.singular_value for outlier in checked.predicted_outliers]
+            assert checked.outliers.mean() == pytest.approx(places[0], rel=0.05)
+            assert f"{len(places)} each (at {places[0]:.4g}" in str(checked)
+            full = places[0] / min([*places, math.sqrt(checked.law.support()[0][0])])
+            assert checked.condition_number_all == pytest.approx(full, rel=0.05)
+            assert f"{full:.4g}" in str(checked)
         table = str(checked)
         assert f"{checked.ks:.4f}" in table and f"{checked.condition_number:.4g}" in table
 

@@ -2,6 +2,8 @@
 
 import numpy as np
 
+import fastspec as fs
+
 from .laws import CHAINS
 from .solve import best_of, grid
 
@@ -20,6 +22,33 @@ class Build:
         return 1e3 * best_of(CHAINS[name], 5)
 
     track_milliseconds.unit = "ms"
+
+
+class Shared:
+    """Blocks that share coordinates."""
+
+    params = [[2, 5, 20, 100, 200], ["relu", "gelu"]]
+    param_names = ["depth", "activation"]
+    timeout = 300
+
+    def setup(self, depth, activation):
+        self.net = fs.ResNet(depth, activation)
+        self.net.spectrum()     # compile first
+
+    def time_build(self, depth, activation):
+        self.net.spectrum(basis="shared")
+
+
+class Outliers:
+    params = [[10, 100], ["tanh", "relu", "gelu"]]
+    param_names = ["depth", "activation"]
+
+    def setup(self, depth, activation):
+        self.net = fs.ResNet(depth, activation)
+        self.net.outliers()     # compile first
+
+    def time_outliers(self, depth, activation):
+        self.net.outliers()
 
 
 class Table:

@@ -110,4 +110,22 @@ cdef extern from "fastspec.h" nogil:
 
     int fspec_law_chain(size_t n_blocks, const fspec_block *blocks, double error,
                         fspec_law **law)
+    ctypedef struct fspec_shared:
+        size_t n_sites
+        const size_t *sites
+        size_t slope_nodes, nodes
+
+    enum:
+        FSPEC_SHARING_TERMS
+    int fspec_law_shared_chain(size_t n_blocks, const fspec_block *blocks, size_t n_runs,
+                               const fspec_shared *runs, double error, fspec_law **law)
+    int fspec_sharing(size_t n_blocks, const fspec_block *blocks, size_t n_runs,
+                      const fspec_shared *runs, size_t n, const double *m_re,
+                      const double *m_im, double *out, int *status)
+    size_t fspec_shared_atoms(size_t n_blocks, const fspec_block *blocks, size_t n_runs,
+                              const fspec_shared *runs, size_t n, double *location,
+                              double *mass)
+    void fspec_law_add_error(fspec_law *law, double error)
+    void fspec_law_interval_m(const fspec_law *law, int i, double *low, double *high)
+    size_t fspec_law_states(const fspec_law *law, size_t n, double *m_re, double *m_im)
     int fspec_law_take_ends(fspec_law *law, size_t n_blocks, const fspec_block *blocks)

@@ -173,7 +173,8 @@ def _subject(args: argparse.Namespace) -> _Subject:
         return _Subject(_named_law(args), args.target)
     net = _network(args)
     limit = checked(args, net.spectrum, limit=True) if args.limit else None
-    return _Subject(checked(args, net.spectrum), "exact", net, limit)
+    law = checked(args, net.spectrum, basis=getattr(args, "basis", "free"))
+    return _Subject(law, "exact", net, limit)
 
 
 def _network(args: argparse.Namespace) -> Any:

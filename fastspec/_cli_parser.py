@@ -85,6 +85,12 @@ def build_parser(
                     action="store_true",
                     help="also give the limit law of infinite depth, beside the one at this depth",
                 )
+            if target == "resnet" and name != "propagate":
+                sub.add_argument(
+                    "--basis", choices=("free", "shared"), default="free",
+                    help="blocks as in the papers (free), or sharing the coordinates of their "
+                         "slopes as in a network (shared)",
+                )
             options(sub, target)
     for one in choosing:
         command = commands.add_parser(

@@ -16,7 +16,8 @@ from . import _checks
 from .activations import Activation, activation
 from .blocks import Layer, Residual
 
-__all__ = ["Factor", "FactorLayer", "factors", "kernel_blocks", "with_constant_slopes"]
+__all__ = ["Factor", "FactorLayer", "arranged", "factors", "kernel_blocks",
+           "with_constant_slopes"]
 
 _CONSTANT = 1e-15           # spread of d = phi'^2 that no double lambda resolves
 _PLAIN = 1e-6               # relative difference of slopes that is no rounding
@@ -95,16 +96,52 @@ def with_constant_slopes(
     """The chain with slopes that vary by less than a rounding taken for their mean."""
     weights: dict[tuple[tuple[FactorLayer, ...], float], float] = {}
     scales = []
-    varying = _varying([layer for factor in chain for layer in factor.layers])
-    for factor in chain:
-        kept = tuple(layer if layer in varying else _constant_or_same(layer, known)
-                     for layer in factor.layers)
-        if kept != factor.layers and _only_scales(factor):
-            scales.append(factor._replace(layers=kept))
+    for factor, (layers, skip, weight) in zip(chain, _with_means(chain, known), strict=True):
+        if layers != factor.layers and _only_scales(factor):
+            scales.append(Factor(layers, skip, weight))
         else:
-            weights[kept, factor.skip] = weights.pop((kept, factor.skip), 0.0) + factor.weight
-    return _scaled([Factor(layers, skip, weight)
-                    for (layers, skip), weight in weights.items()], scales)
+            weights[layers, skip] = weights.pop((layers, skip), 0.0) + weight
+    return _scaled([Factor(*key, weight) for key, weight in weights.items()], scales)
+
+
+def arranged(
+    blocks: Sequence[Layer | Residual], input_width: float,
+    known: dict[tuple[Activation, float, float], Any],
+) -> tuple[list[Factor], list[list[int]]]:
+    """The distinct factors, and the stretches of them whose slopes share their coordinates.
+
+    A stretch lists positions among the factors, from the input: residual blocks that follow each
+    other, after the plain layer below them if there is one. Constant slopes are a number, which
+    leaves only the layer's rotation.
+    """
+    weights: dict[tuple[tuple[FactorLayer, ...], float], float] = {}
+    scales: list[Factor] = []
+    stretches: list[list[Any]] = [[]]
+    steps = list(_walk(_checked(blocks), input_width))
+    for step, (layers, skip, weight) in zip(steps, _with_means(steps, known), strict=True):
+        if layers != step.layers and _only_scales(step):
+            scales.append(Factor(layers, skip, weight))
+            stretches.append([])
+            continue
+        key = layers, skip
+        weights[key] = weights.pop(key, 0.0) + weight
+        if skip == 0.0:
+            stretches.append([key])
+        else:
+            stretches[-1] += [key] * int(weight)
+    chain = [Factor(*key, weight) for key, weight in weights.items()]
+    place = {key: i for i, key in enumerate(weights)}
+    return _scaled(chain, scales), [[place[key] for key in stretch] for stretch in stretches
+                                    if len(stretch) > 1]
+
+
+def _with_means(
+    chain: Sequence[Factor], known: dict[tuple[Activation, float, float], Any]
+) -> list[Factor]:
+    varying = _varying([layer for factor in chain for layer in factor.layers])
+    return [factor._replace(layers=tuple(
+        layer if layer in varying else _constant_or_same(layer, known) for layer in factor.layers))
+        for factor in chain]
 
 
 def _varying(layers: Sequence[FactorLayer]) -> set[FactorLayer]:

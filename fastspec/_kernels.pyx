@@ -142,6 +142,23 @@ cdef class Law:
         with nogil:
             fspec_law_take_ends(self.handle, whole.count, whole.out)
 
+    def add_error(self, double error):
+        """Something more that is known to be wrong with log z."""
+        fspec_law_add_error(self.handle, error)
+
+    def states(self, size_t n):
+        """m at n of the points that a chain was solved at."""
+        m_re, m_im = np.empty(n), np.empty(n)
+        cdef double[::1] re = m_re, im = m_im
+        cdef size_t count = fspec_law_states(self.handle, n, &re[0], &im[0]) if n else 0
+        return m_re[:count] + 1j * m_im[:count]
+
+    def interval_m(self, int i):
+        """m at the ends of interval i; NaN where that is no square-root edge."""
+        cdef double low, high
+        fspec_law_interval_m(self.handle, i, &low, &high)
+        return low, high
+
     def support(self, int variable):
         """(low, high) of the hull of the continuous part, or None."""
         cdef double low, high
@@ -229,7 +246,7 @@ cdef class Slopes:
         fspec_slopes_free(self.handle)
 
     cdef double _summary(self, int i):
-        cdef double values[6]
+        cdef double values[7]
         fspec_slopes_summary(self.handle, values)
         return values[i]
 
@@ -257,6 +274,11 @@ cdef class Slopes:
     def zero(self):
         """P(d = 0)."""
         return self._summary(4)
+
+    @property
+    def count(self):
+        """Number of values of d, 0 included, of a discrete law or of a smooth one's Gauss rule."""
+        return int(self._summary(6))
 
     @property
     def guard(self):
@@ -406,18 +428,83 @@ cdef class Blocks:
             block.log_s, block.data = python_log_s, <void *>triple
 
 
-def chain(list blocks, double error):
-    """Law of a chain of blocks, each (layers, skip, repeat, given); error is that of log z.
+cdef class Runs:
+    """Runs of a chain as C: (sites, slope_nodes, nodes) each."""
+
+    cdef object stores
+    cdef fspec_shared *out
+    cdef size_t count
+
+    def __init__(self, runs):
+        cdef size_t i
+        cdef size_t[::1] sites
+        self.count = len(runs)
+        store = np.zeros(self.count * sizeof(fspec_shared) // 8 + 1)
+        cdef double[::1] view = store
+        self.out = <fspec_shared *>&view[0]
+        self.stores = [store]
+        for i in range(self.count):
+            array = np.array(runs[i][0], dtype=np.uintp)
+            sites = array
+            self.stores.append(array)
+            self.out[i].n_sites, self.out[i].sites = sites.shape[0], &sites[0]
+            self.out[i].slope_nodes, self.out[i].nodes = runs[i][1:]
+
+
+def sharing(list blocks, runs, m):
+    """What sharing coordinates adds at every m: an array of (D, dU, dU', error of dU), and status
+    codes (see fspec_sharing)."""
+    cdef Blocks packed = Blocks(blocks)
+    cdef Runs shared = Runs(runs)
+    m = np.ascontiguousarray(m, dtype=complex)
+    cdef double[::1] re = np.ascontiguousarray(m.real), im = np.ascontiguousarray(m.imag)
+    cdef size_t n = re.shape[0]
+    out, codes = np.zeros((n, FSPEC_SHARING_TERMS), dtype=complex), np.zeros(n, dtype=np.intc)
+    if n == 0:
+        return out, codes
+    cdef double[:, ::1] out_ = out.view(float)
+    cdef int[::1] codes_ = codes
+    cdef int status
+    with nogil:
+        status = fspec_sharing(packed.count, packed.out, shared.count, shared.out, n, &re[0],
+                               &im[0], &out_[0, 0], &codes_[0])
+    if status != FSPEC_OK:
+        raise ValueError(status_message(status))
+    return out, codes
+
+
+def shared_atoms(list blocks, runs):
+    """(location, mass) of the atoms of a chain some of whose blocks share coordinates."""
+    cdef Blocks packed = Blocks(blocks)
+    cdef Runs shared = Runs(runs)
+    cdef double location[64]
+    cdef double mass[64]
+    cdef size_t i, count = fspec_shared_atoms(packed.count, packed.out, shared.count, shared.out,
+                                              64, location, mass)
+    found = []
+    for i in range(count):
+        found.append((location[i], mass[i]))
+    return found
+
+
+def chain(list blocks, double error, runs=()):
+    """Law of a chain of blocks, each (layers, skip, repeat, given); error is that of log z; runs
+    are blocks that share coordinates, each (sites, slope_nodes, nodes).
 
     layers are tuples (Slopes, weight variance, orthogonal, width out, width in); given is None or
     (log_s, dlog_s, log_mean, positive, of_m_only): Python callables, or the address of one C
     function (fspec_log_s_fn) as log_s and its array of data, or None, as dlog_s.
     """
     cdef Blocks packed = Blocks(blocks)
+    cdef Runs shared = Runs(runs)
     cdef fspec_law *handle = NULL
     cdef int status
     with nogil:
-        status = fspec_law_chain(packed.count, packed.out, error, &handle)
+        if shared.count:
+            status = fspec_law_shared_chain(packed.count, packed.out, shared.count, shared.out,
+                                            error, &handle)
+        else:
+            status = fspec_law_chain(packed.count, packed.out, error, &handle)
     if packed.failures:
         fspec_law_free(handle)
         raise packed.failures[0]

@@ -146,13 +146,15 @@ class MixedNetwork:
         self.common_skip()
         return math.fsum(self.kappa())
 
-    def spectrum(self, limit: bool = False) -> SpectralLaw:
+    def spectrum(self, limit: bool = False, basis: str = "free") -> SpectralLaw:
         """Law of the squared singular values, a `fastspec.ChainLaw` of `blocks`.
 
         Parameters
         ----------
         limit : bool
             True: the law of infinite depth at the same effective cumulant; residual blocks only.
+        basis : {"free", "shared"}
+            Of residual blocks at this depth, see `fastspec.ChainLaw`.
 
         Raises
         ------
@@ -166,7 +168,7 @@ class MixedNetwork:
         if limit:
             return laws.ResNetLimit(self.effective_cumulant(), skip=self.common_skip(),
                                     depth=len(self.parts))
-        return ChainLaw(self.blocks(), input_width=float(self.input_width))
+        return ChainLaw(self.blocks(), input_width=float(self.input_width), basis=basis)
 
     def jacobian_variance(self) -> float:
         """Variance of the spectrum over its mean squared; see `relative_variance`."""

@@ -16,6 +16,7 @@ from .slopes import slope_law
 __all__ = ["Layer", "Residual"]
 
 ENSEMBLES = ("gaussian", "orthogonal")
+BASES = ("free", "shared")
 
 
 @dataclass(frozen=True)

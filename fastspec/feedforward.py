@@ -12,7 +12,7 @@ import numpy as np
 from . import _checks, signal
 from ._extremes import Extremes
 from ._limits import feed_forward_limit, slope_variances
-from .blocks import Layer, check_network, weight_mean, weight_spread
+from .blocks import BASES, Layer, check_network, weight_mean, weight_spread
 from .propagation import Propagation, as_propagation, layer_moments
 from .slopes import slope_law
 
@@ -208,7 +208,7 @@ class FeedForward(Extremes):
         raise ValueError("effective_cumulant belongs to residual networks; a FeedForward network "
                          "has jacobian_variance()")
 
-    def spectrum(self, limit: bool = False) -> SpectralLaw:
+    def spectrum(self, limit: bool = False, basis: str = "free") -> SpectralLaw:
         """Law of the squared singular values of J = D^L W^L ... D^1 W^1.
 
         Parameters
@@ -217,6 +217,9 @@ class FeedForward(Extremes):
             False: the exact law at this depth, every layer at its q^l. True: the law of its
             universality class, L -> infinity at chi = 1 and orthogonal weights with the variance
             sigma^2_{JJT} held fixed; all layers are taken at q*.
+        basis : {"free", "shared"}
+            Of residual networks; layers without skips are free of each other, and both are the
+            same law.
 
         Returns
         -------
@@ -227,11 +230,12 @@ class FeedForward(Extremes):
         Raises
         ------
         ValueError
-            ``limit=True`` and the network is not in a universality class.
+            ``limit=True`` and the network is not in a universality class; ``basis`` is unknown.
         """
         from . import laws
         from .chains import ChainLaw
 
+        _checks.choice("basis", basis, BASES)
         if limit:
             return feed_forward_limit(self)
         slopes = self._zero_one_slopes() if self.is_square else None

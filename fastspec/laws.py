@@ -16,6 +16,7 @@ from ._variables import LOG_EIGENVALUE, SINGULAR_VALUE, Eigenvalue
 from .errors import RangeWarning
 
 if TYPE_CHECKING:
+    from ._sharing import Run
     from .products import FreeProduct
 
 __all__ = [
@@ -102,7 +103,7 @@ class SpectralLaw(Distribution):
         float
             inf where the law reaches 0 (a hard end or an atom there), and with NumPy's overflow
             warning beyond the doubles. Real networks can have single outliers that the law does
-            not contain.
+            not contain; ``net.condition_number(include_outliers=True)`` counts them.
 
         Examples
         --------
@@ -155,6 +156,10 @@ class SpectralLaw(Distribution):
         """The law as a chain's blocks (layers, skip, repeat, given) for `_kernels.chain`, with
         layers' widths in units of the output's."""
         raise NotImplementedError
+
+    def _kernel_runs(self) -> list[Run]:
+        """Which of those blocks share coordinates."""
+        return []
 
     def _log_hull(self) -> tuple[float, float]:
         ends = [end for interval in self.log_eigenvalues().support() for end in interval]

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from . import _checks, _implicit, _kernels
+from ._sharing import Run
 from .chains import SolvedLaw, solved
 from .errors import ConvergenceError
 from .laws import KernelBlock, SpectralLaw
@@ -49,7 +50,8 @@ class FreeProduct(SolvedLaw):
         self.factors = _collected(factors)
         self._blocks = [(layers, skip, repeat * count, given) for law, count in self.factors
                         for layers, skip, repeat, given in law._kernel_blocks()]
-        super().__init__(solved(self._blocks), factors=self.factors)
+        self._runs = _all_runs(self.factors)
+        super().__init__(solved(self._blocks, self._runs), factors=self.factors)
 
     def __repr__(self) -> str:
         return " @ ".join(repr(law) + (f" ** {count}" if count > 1 else "")
@@ -57,6 +59,20 @@ class FreeProduct(SolvedLaw):
 
     def _kernel_blocks(self) -> list[KernelBlock]:
         return self._blocks
+
+    def _kernel_runs(self) -> list[Run]:
+        return self._runs
+
+
+def _all_runs(factors: Iterable[tuple[SpectralLaw, int]]) -> list[Run]:
+    """Blocks that share coordinates within a factor, in terms of all factors' blocks."""
+    runs: list[Run] = []
+    first = 0
+    for law, count in factors:
+        runs += [([first + site for site in sites], slope_nodes, nodes)
+                 for sites, slope_nodes, nodes in law._kernel_runs()] * count
+        first += len(law._kernel_blocks())
+    return runs
 
 
 def _collected(factors: Iterable[tuple[SpectralLaw, int]]) -> tuple[tuple[SpectralLaw, int], ...]:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from . import _checks
 from ._extremes import Extremes
-from .blocks import Layer, Residual, check_network
+from .blocks import BASES, Layer, Residual, check_network
 from .propagation import Propagation, as_propagation, layer_moments
 
 if TYPE_CHECKING:
@@ -208,7 +208,7 @@ class ResNet(Extremes):
         """
         return math.fsum(self.propagate().kappa)
 
-    def spectrum(self, limit: bool = False) -> SpectralLaw:
+    def spectrum(self, limit: bool = False, basis: str = "free") -> SpectralLaw:
         """Law of the squared singular values of J = prod (a I + D^l W^l).
 
         Parameters
@@ -216,22 +216,28 @@ class ResNet(Extremes):
         limit : bool
             False: the law at this depth, a `ChainLaw` of `blocks`. True: the law of infinite depth
             at the same effective cumulant and skip (Tarnowski et al. 2018, eq. 25).
+        basis : {"free", "shared"}
+            What the blocks of a finite depth share: nothing, as in the papers, or the coordinates
+            of their slopes, as in the network; see `ChainLaw`. One limit holds for both.
 
         Returns
         -------
         SpectralLaw
 
+        Raises
+        ------
+        ValueError
+            If ``basis`` is unknown.
+        ConvergenceError
+            If the law could not be solved.
+
         Notes
         -----
-        At finite depth it is the law of the free model (Tarnowski et al. 2018; Ling & Qiu 2018).
+        ``basis="free"`` is the law of the free model (Tarnowski et al. 2018; Ling & Qiu 2018).
         With one block, and in the limit of infinite depth at fixed cumulant, that is the law of the
-        network. In between the D^l share one basis and the blocks are not quite free: mean,
-        variance and third moment are right, the distribution function is off by about
-        .007 (v/L)^2, and the edges by about .1 (v/L)^2 relative, v = Var d/(E d)^2 for
-        d = phi'(h)^2, at a cumulant of order one (up to three times that at the edges with
-        orthogonal weights and two blocks). Where the slopes vanish with probabilities r_l, the
-        network has a point mass of max(0, 2 prod r_l - 1) at a^{2L}, which is not what the free
-        model has.
+        network. In between it has the right first three moments, and
+        `ChainLaw.shared_basis_estimate` says how far it is from ``basis="shared"``, the law of the
+        network at this depth. Single eigenvalues outside of either are `outliers`.
 
         The limit law needs every kappa to be small. Batch norm without biases makes kappa
         gamma^2 mu_1 / E (x^{l-1})^2, whatever sigma_w and the depth are: of order one in the
@@ -240,10 +246,11 @@ class ResNet(Extremes):
         from . import laws
         from .chains import ChainLaw
 
+        _checks.choice("basis", basis, BASES)
         if limit:
             return laws.ResNetLimit(
                 self.effective_cumulant(), skip=abs(self.skip), depth=self.depth)
-        return ChainLaw(self.blocks())
+        return ChainLaw(self.blocks(), basis=basis)
 
     def outliers(self) -> tuple[Outlier, ...]:
         """Single eigenvalues of J J^T outside the bulk, descending; see `fastspec.outliers`.

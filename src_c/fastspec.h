@@ -80,9 +80,10 @@ void fspec_slopes_free(fspec_slopes *slopes);
 void fspec_slopes_transform(const fspec_slopes *slopes, size_t n, const double *zeta_re,
                             const double *zeta_im, double *m, double *excess, double *dm);
 
-/* What is known of a slope law: E d, E d^2, sup d, P(d > 0), P(d = 0), and the guard: the rule serves
- * where |zeta - sup d| + |zeta| is at least that (0 for a discrete law). */
-void fspec_slopes_summary(const fspec_slopes *slopes, double summary[6]);
+/* What is known of a slope law: E d, E d^2, sup d, P(d > 0), P(d = 0), the guard (the rule
+ * serves where |zeta - sup d| + |zeta| is at least that; 0 for a discrete law), and the number of
+ * values of d, 0 included, of a discrete law or of the rule. */
+void fspec_slopes_summary(const fspec_slopes *slopes, double summary[7]);
 
 /* One layer D W: N_in Var(W_ij) = weight_variance; widths relative to any common unit. */
 typedef struct {
@@ -145,6 +146,45 @@ int fspec_law_plain_chain(double depth, double p, double q, double weight_varian
  * once: see fspec_law_mass_error. FSPEC_BAD_ARGUMENT: a variance, width, repeat or skip out of
  * range, a plain block of several layers, a residual block of another width than N_L. */
 int fspec_law_chain(size_t n_blocks, const fspec_block *blocks, double error, fspec_law **law);
+
+/* Blocks of a chain that follow each other and share the coordinates of their slopes, as residual
+ * blocks of a network do (and a plain layer below them, as the first site). blocks[sites[0]] is
+ * nearest to the input. Slopes of many values become Gauss rules of slope_nodes <= 64 values in
+ * what the sharing changes; the laws over the coordinates are rules of nodes <= 64 (1: the free
+ * law; exact once the nodes are as many as the patterns of slopes of all sites but one), and nodes
+ * = 0 stands for the closed correction. */
+typedef struct {
+    size_t n_sites;
+    const size_t *sites;
+    size_t slope_nodes, nodes;
+} fspec_shared;
+
+/* The law of a chain of which some blocks share coordinates. A block of repeat n occurs n times,
+ * in and outside of such runs. FSPEC_BAD_ARGUMENT also if a site is given by log S or has not the
+ * output's width. */
+int fspec_law_shared_chain(size_t n_blocks, const fspec_block *blocks, size_t n_runs,
+                           const fspec_shared *runs, double error, fspec_law **law);
+
+/* Adds to what is known to be wrong with log z. To be called before the law is shared. */
+void fspec_law_add_error(fspec_law *law, double error);
+
+/* What the sharing adds at given m (in the closed lower half plane), one row of
+ * FSPEC_SHARING_TERMS complex numbers each: D = log z(m) - log z of the free law there; dU, dU' of
+ * the closed correction (D is about -dU'), and the size of what that leaves out of dU. */
+enum { FSPEC_SHARING_TERMS = 4 };
+int fspec_sharing(size_t n_blocks, const fspec_block *blocks, size_t n_runs,
+                  const fspec_shared *runs, size_t n, const double *m_re, const double *m_im,
+                  double *out, int *status);
+
+/* The atoms of fspec_law_shared_chain without solving it: at most n of them, ascending. */
+size_t fspec_shared_atoms(size_t n_blocks, const fspec_block *blocks, size_t n_runs,
+                          const fspec_shared *runs, size_t n, double *location, double *mass);
+
+/* m at the ends of an interval of a chain's law; NaN where that is not a square-root edge. */
+void fspec_law_interval_m(const fspec_law *law, int i, double *low, double *high);
+
+/* m at the points a chain's law was solved at, at most n of them, spread over all: their number. */
+size_t fspec_law_states(const fspec_law *law, size_t n, double *m_re, double *m_im);
 
 /* |1 - (continuous mass found + atoms)|, the test that catches what else could go wrong in solving
  * a chain: above 1e-10 the law is incomplete. 0 for the other laws. */

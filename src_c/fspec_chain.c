@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "fspec_chain.h"
+#include "fspec_run.h"
 #include "fspec_series.h"
 
 /* ---- making ------------------------------------------------------------------------------- */
@@ -222,6 +223,9 @@ int fspec_chain_new(size_t n_blocks, const fspec_block *blocks, double error, fs
 void fspec_chain_free(fspec_chain *chain)
 {
     if (!chain) return;
+    for (size_t i = 0; i < chain->n_runs; i++) fspec_run_free(&chain->runs[i]);
+    free(chain->runs);
+    free(chain->free);
     free(chain->blocks);
     free(chain->factors);
     free(chain->terms);
@@ -233,6 +237,25 @@ void fspec_chain_free(fspec_chain *chain)
 }
 
 /* ---- states ------------------------------------------------------------------------------- */
+
+void fspec_chain_start(const fspec_chain *c, double m, fspec_state *start)
+{
+    start[0] = m;
+    start[1] = m + c->positive;
+    for (size_t i = 0; i < c->n_blocks; i++) {
+        const fspec_chain_block *b = &c->blocks[i];
+        const fspec_factor *f = &c->factors[b->first_factor];
+        fspec_state *x = &start[b->first];
+        if (b->kind == FSPEC_PLAIN)
+            x[0] = f->slopes->mean / (b->r * m) + f->slopes->second / f->slopes->mean;
+        if (b->kind != FSPEC_RESIDUAL) continue;
+        double norm = exp(b->log_norm), u = m * expm1(b->log_norm) / norm, t = m / norm;
+        x[0] = u, x[1] = 1.0 + u, x[2] = t, x[3] = 1.0 + t;
+        for (size_t j = 0; j < b->n_factors; j++)
+            x[4 + j] = f[j].slopes->mean / u + f[j].slopes->second / f[j].slopes->mean;
+    }
+    for (size_t i = 0; i < c->n_runs; i++) fspec_run_start(&c->runs[i], m, start + c->runs[i].first);
+}
 
 void fspec_chain_reconcile(const fspec_chain *c, fspec_state *x)
 {
@@ -252,6 +275,8 @@ void fspec_chain_reconcile(const fspec_chain *c, fspec_state *x)
         if (k == 2) *tau = 1.0 + *t, *u = x[0] - *t, *v = one - *t;
         if (k == 3) *t = *tau - 1.0, *u = one - *tau, *v = 1.0 + *u;
     }
+    for (size_t i = 0; i < c->n_runs; i++)
+        fspec_run_reconcile(&c->runs[i], x[0], one, x + c->runs[i].first);
 }
 
 /* Im a >= 0 up to rounding. */
@@ -285,12 +310,22 @@ static int check_given(const fspec_chain_block *b, double complex m, double comp
     return angle > -1e-6 && angle < FSPEC_PI + 1e-6;
 }
 
+/* With runs, m is that of the chain and not of free blocks: instead of the blocks' own arguments
+ * the runs' alpha and beta have known signs. */
+static int check_runs(const fspec_chain *c, const fspec_state *x)
+{
+    for (size_t i = 0; i < c->n_runs; i++)
+        if (!fspec_run_check(&c->runs[i], x + c->runs[i].first)) return 0;
+    return 1;
+}
+
 int fspec_chain_check(const fspec_chain *c, const fspec_state *x)
 {
     for (size_t i = 0; i < c->size; i++)
         if (!(cabs(x[i]) < 1e100 && cabs(x[i]) > 0)) return 0;
     double complex m = x[0], one = x[1] + (1.0 - c->positive);
     if (!upper(-m) || !upper(-x[1])) return 0;
+    if (c->n_runs) return check_runs(c, x);
     for (size_t i = 0; i < c->n_blocks; i++) {
         const fspec_chain_block *b = &c->blocks[i];
         if (b->kind == FSPEC_PLAIN) {
@@ -313,7 +348,8 @@ double fspec_chain_log_moment(const fspec_chain *c, unsigned k)
 {
     if (k == 1) return c->log_mean;
     double *logs = malloc(k * sizeof *logs), value = NAN;
-    if (logs && !c->given &&
+    int known = !c->given && (c->n_runs == 0 || k <= 3); /* three are those of free blocks */
+    if (logs && known &&
         fspec_chain_log_moments(c->n_source, c->source, c->final_width, k, logs) == FSPEC_OK)
         value = logs[k - 1];
     free(logs);

@@ -67,6 +67,10 @@ typedef struct {
     double log_location, location, mass;
 } fspec_chain_atom;
 
+/* Sites next to each other whose slopes share one basis of coordinates (fspec_run.h): residual
+ * blocks, perhaps with a plain layer below them. */
+typedef struct fspec_run fspec_run;
+
 typedef struct fspec_chain {
     size_t n_blocks, n_factors, n_terms, n_atoms;
     fspec_chain_block *blocks;
@@ -85,6 +89,9 @@ typedef struct fspec_chain {
     fspec_layer *source_layers;
     double final_width;
     double error; /* of log z, from slope laws that are themselves computed */
+    size_t n_runs;
+    fspec_run *runs;
+    struct fspec_chain *free; /* with runs: the same blocks taken as free, of which `size` is more */
 } fspec_chain;
 
 /* log E lambda^k from power series (NaN where they do not apply), and Var/mean^2. */
@@ -125,14 +132,19 @@ void fspec_chain_free(fspec_chain *chain);
 int fspec_chain_find_atoms(fspec_chain *chain);
 /* Whether the state is on the branch of z in the upper half plane (arg z = 0 allowed). */
 int fspec_chain_check(const fspec_chain *chain, const fspec_state *x);
+/* A state at small m > 0, to start Newton's method from. */
+void fspec_chain_start(const fspec_chain *chain, double m, fspec_state *x);
 /* Restores e = m + positive, u + t = m, 1 + u, 1 + t after the unknowns were guessed one by one. */
 void fspec_chain_reconcile(const fspec_chain *chain, fspec_state *x);
 
 /* Newton's method on n states (n * size unknowns) at normalised l, or at their m. `rates`, if not
  * NULL, receives dx/dm of every unknown of the converged states. */
+void fspec_chain_newton(const fspec_chain *chain, size_t n, const double complex *l, int mode,
+                        fspec_state *x, fspec_state *rates, fspec_chain_result *out);
+/* ... of a chain without runs, on lanes (one state: on none) */
 typedef void (*fspec_chain_newton_fn)(const fspec_chain *chain, size_t n, const double complex *l,
                                       int mode, fspec_state *x, fspec_state *rates,
                                       fspec_chain_result *out);
-fspec_chain_newton_fn fspec_chain_newton(size_t n);
+fspec_chain_newton_fn fspec_free_newton(size_t n);
 
 #endif

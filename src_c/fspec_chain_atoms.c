@@ -2,7 +2,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "fspec_chain.h"
+#include "fspec_run.h"
 
 /* A point of one block's law that may carry an atom: `excess` is its mass, or the signed value
  * of the rule that gives it (0: an inverse root). */
@@ -54,6 +54,47 @@ static int residual_marks(const fspec_chain *c, const fspec_chain_block *b, fspe
     return count;
 }
 
+/* Blocks that share coordinates count as one. Where n_S of N coordinates are idle in all of them,
+ * the rows of J there are A times the identity, and J J^T - A^2 has at least n_S - (N - n_S) zeros:
+ * excess 2 prod P(d = 0) - 1. An orthogonal plain layer below them splits S by its slopes d: at
+ * A^2 sigma^2 d, P(S) P(d) - (1 - P(S)). */
+static int run_marks(const fspec_chain *c, const fspec_run *run, fspec_mark *marks)
+{
+    double idle = 1.0, log_scale = 0.0, scale = 1.0;
+    for (size_t i = 0; i < run->n_sites; i++) {
+        const fspec_chain_block *b = &c->blocks[run->kinds[run->sites[i]]];
+        if (b->kind == FSPEC_PLAIN) continue;
+        double zero = 0.0;
+        for (size_t j = 0; j < b->n_factors; j++)
+            zero = fmax(zero, c->factors[b->first_factor + j].slopes->zero);
+        idle *= zero;
+        log_scale += log(b->skip2);
+        scale *= b->skip2;
+    }
+    const fspec_chain_block *below = &c->blocks[run->kinds[run->sites[0]]];
+    if (below->kind != FSPEC_PLAIN) {
+        marks[0] = (fspec_mark){log_scale, 2.0 * idle - 1.0, scale};
+        return 1;
+    }
+    int count = plain_marks(c, below, marks), kept = 0;
+    for (int k = 0; k < count; k++)
+        if (marks[k].excess > 0.0)
+            marks[kept++] = (fspec_mark){log_scale + marks[k].log_location,
+                                         (1.0 + marks[k].excess) * idle - 1.0 - below->widening,
+                                         scale * marks[k].location};
+    return kept;
+}
+
+/* How many of a block are outside of the runs. */
+static double free_count(const fspec_chain *c, size_t block)
+{
+    double n = c->blocks[block].n;
+    for (size_t i = 0; i < c->n_runs; i++)
+        for (size_t k = 0; k < c->runs[i].n_sites; k++)
+            n -= c->runs[i].kinds[c->runs[i].sites[k]] == block;
+    return n;
+}
+
 static int block_marks(const fspec_chain *c, const fspec_chain_block *b, fspec_mark *marks)
 {
     if (b->kind == FSPEC_PLAIN) return plain_marks(c, b, marks);
@@ -76,13 +117,14 @@ static int by_location(const void *a, const void *b)
  * of a block may take another mark than the heaviest; two may only where all is exactly critical
  * (two marks of one law share its mass). */
 typedef struct {
-    const fspec_chain_block *block;
+    size_t item;        /* a block or a run ... */
+    double n;           /* ... that occurs so often */
     double shift, cost; /* change of log location and of mass */
     double from, to;    /* locations */
 } fspec_switch;
 
 typedef struct {
-    double log_location, location, excess, noise;
+    double log_location, location, excess, noise, units;
     size_t n_switches;
     fspec_switch *switches;
     fspec_mark *marks; /* of one block */
@@ -102,39 +144,54 @@ static void keep_mark(fspec_chain *c, const fspec_meeting *at, const fspec_switc
     c->atoms[c->n_atoms++] = (fspec_chain_atom){place, location, excess};
 }
 
-/* The heaviest mark of every block, and the switches to lighter ones; 0 if no atom is possible. */
+/* The heaviest of an item's marks, and the switches to lighter ones. */
+static void meet_item(fspec_meeting *at, size_t item, double n, double share, int count)
+{
+    const fspec_mark *marks = at->marks;
+    int top = 0;
+    for (int k = 1; k < count; k++)
+        if (marks[k].excess > marks[top].excess) top = k;
+    at->log_location += n * marks[top].log_location;
+    at->location *= pow(marks[top].location, n);
+    at->excess -= n * share * (1.0 - marks[top].excess);
+    at->units += n;
+    for (int k = 0; k < count && n == floor(n); k++)
+        if (k != top)
+            at->switches[at->n_switches++] = (fspec_switch){
+                item, n, marks[k].log_location - marks[top].log_location,
+                share * (marks[top].excess - marks[k].excess), marks[top].location,
+                marks[k].location};
+}
+
+/* Every block's and run's marks; 0 if no atom is possible. */
 static int meet(const fspec_chain *c, fspec_meeting *at)
 {
-    double units = 0.0;
     for (size_t i = 0; i < c->n_blocks; i++) {
         const fspec_chain_block *b = &c->blocks[i];
-        int count = block_marks(c, b, at->marks), top = 0;
-        const fspec_mark *marks = at->marks;
+        double n = free_count(c, i);
+        if (n == 0.0) continue;
+        int count = block_marks(c, b, at->marks);
         if (count == 0) return 0;
-        for (int k = 1; k < count; k++)
-            if (marks[k].excess > marks[top].excess) top = k;
-        double share = b->kind == FSPEC_PLAIN ? 1.0 / b->r : 1.0;
-        at->log_location += b->n * marks[top].log_location;
-        at->location *= pow(marks[top].location, b->n);
-        at->excess -= b->n * (share * (1.0 - marks[top].excess) + b->widening);
-        units += b->n;
-        for (int k = 0; k < count && b->n == floor(b->n); k++)
-            if (k != top)
-                at->switches[at->n_switches++] = (fspec_switch){
-                    b, marks[k].log_location - marks[top].log_location,
-                    share * (marks[top].excess - marks[k].excess), marks[top].location,
-                    marks[k].location};
+        meet_item(at, i, n, b->kind == FSPEC_PLAIN ? 1.0 / b->r : 1.0, count);
+        at->excess -= n * b->widening;
     }
-    at->noise = 4e-16 * (2.0 + units) + (c->given ? FSPEC_GIVEN_ACCURACY * units : 0.0);
+    for (size_t i = 0; i < c->n_runs; i++) {
+        int count = run_marks(c, &c->runs[i], at->marks);
+        if (count == 0) return 0;
+        meet_item(at, c->n_blocks + i, 1.0, 1.0, count);
+    }
+    at->noise = 4e-16 * (2.0 + at->units) + (c->given ? FSPEC_GIVEN_ACCURACY * at->units : 0.0);
     return 1;
 }
 
 int fspec_chain_find_atoms(fspec_chain *c)
 {
-    const fspec_switch stay = {NULL, 0.0, 0.0, 1.0, 1.0};
+    const fspec_switch stay = {0, 0.0, 0.0, 0.0, 1.0, 1.0};
     size_t room = 0;
     for (size_t i = 0; i < c->n_blocks; i++) room += mark_room(c, &c->blocks[i]);
-    fspec_meeting at = {0.0, 1.0, 1.0, 0.0, 0, malloc((room + 1) * sizeof(fspec_switch)),
+    for (size_t i = 0; i < c->n_runs; i++)
+        room += mark_room(c, &c->blocks[c->runs[i].kinds[c->runs[i].sites[0]]]);
+    fspec_meeting at = {0.0, 1.0, 1.0, 0.0, 0.0, 0, malloc((room + 1) * sizeof(fspec_switch)),
                         malloc((room + 1) * sizeof(fspec_mark))};
     c->atoms = malloc((2 + room * (room < 512 ? room : 1)) * sizeof *c->atoms);
     if (!c->atoms || !at.switches || !at.marks) {
@@ -151,7 +208,7 @@ int fspec_chain_find_atoms(fspec_chain *c)
             keep_mark(c, &at, one, &stay);
             for (size_t k = room < 512 ? i : at.n_switches; k < at.n_switches; k++) {
                 const fspec_switch *two = &at.switches[k];
-                if (one->block != two->block || one->block->n >= 2.0)
+                if (one->item != two->item || one->n >= 2.0)
                     keep_mark(c, &at, one, two);
             }
         }

@@ -302,7 +302,8 @@ FSPEC_INLINE void fspec_lane_chain_step(const fspec_chain *c, fspec_lane_arrow s
     /* small steps that stop shrinking are rounding; where m has settled, a block's unknowns may
      * be indeterminate to more than that without harm */
     vd of_m = vc_norm2(dm) / v_min(vc_norm2(s.x[0]), vc_norm2(s.x[1]));
-    vd enough = v_select(v_lt(of_m, v_set(1e-20)), v_set(1e-3), v_set(1e-6));
+    vd loose = v_set(mode == FSPEC_FREE_M ? 1e-3 : 1e-6);
+    vd enough = v_select(v_lt(of_m, v_set(1e-20)), loose, v_set(1e-6));
     vi settled = v_lt(size, v_set(1e-15)) |
                  (v_lt(size, enough) & v_lt(0.25 * state->step, size));
     state->f = vc_select(alive, sum.f, state->f);

@@ -39,7 +39,7 @@ const fspec_kernels *fspec_kernels_best(void)
 }
 
 /* One state gains nothing from lanes. */
-fspec_chain_newton_fn fspec_chain_newton(size_t n)
+fspec_chain_newton_fn fspec_free_newton(size_t n)
 {
     return n == 1 ? fspec_kernels_portable.chain : fspec_kernels_best()->chain;
 }

@@ -5,21 +5,18 @@
 #include <string.h>
 
 #include "fspec_law.h"
+#include "fspec_run.h"
 #include "fspec_table.h"
 
 #define EPS 2.220446049250313e-16
 
 enum { BATCH = 64 };
 
-int fspec_law_chain(size_t n_blocks, const fspec_block *blocks, double error,
-                    fspec_law **out)
+/* The law of a chain, which it owns from now on. */
+static int solved_chain(fspec_chain *chain, fspec_law **out)
 {
-    fspec_chain *chain;
-    *out = NULL;
-    int status = fspec_chain_new(n_blocks, blocks, error, &chain);
-    if (status != FSPEC_OK) return status;
     fspec_law *law = fspec_law_new(FSPEC_EQ_CHAIN);
-    status = law ? fspec_table_new(chain, &law->table) : FSPEC_NO_MEMORY;
+    int status = law ? fspec_table_new(chain, &law->table) : FSPEC_NO_MEMORY;
     if (!law || !law->table) fspec_chain_free(chain);
     if (!law) return status;
     if (status == FSPEC_OK) {
@@ -27,6 +24,33 @@ int fspec_law_chain(size_t n_blocks, const fspec_block *blocks, double error,
         law->continuous_mass = law->table->continuous_mass;
     }
     return fspec_law_finish(law, status, out);
+}
+
+int fspec_law_chain(size_t n_blocks, const fspec_block *blocks, double error,
+                    fspec_law **out)
+{
+    fspec_chain *chain;
+    *out = NULL;
+    int status = fspec_chain_new(n_blocks, blocks, error, &chain);
+    return status == FSPEC_OK ? solved_chain(chain, out) : status;
+}
+
+int fspec_law_shared_chain(size_t n_blocks, const fspec_block *blocks, size_t n_runs,
+                           const fspec_shared *runs, double error, fspec_law **out)
+{
+    fspec_chain *chain;
+    *out = NULL;
+    int status = fspec_chain_new(n_blocks, blocks, error, &chain);
+    if (status != FSPEC_OK) return status;
+    status = fspec_chain_share(chain, blocks, n_runs, runs);
+    if (status == FSPEC_OK) return solved_chain(chain, out);
+    fspec_chain_free(chain);
+    return status;
+}
+
+void fspec_law_add_error(fspec_law *law, double error)
+{
+    if (law->table) law->table->chain->error += error;
 }
 
 double fspec_law_mass_error(const fspec_law *law)
@@ -62,6 +86,29 @@ void fspec_law_interval(const fspec_law *law, int i, int variable, double *low, 
         *low = exp(*low);
         *high = exp(*high);
     }
+}
+
+void fspec_law_interval_m(const fspec_law *law, int i, double *low, double *high)
+{
+    *low = *high = NAN;
+    if (!law->table) return;
+    const fspec_support *s = &law->table->support;
+    const fspec_piece *p = &s->pieces[s->n_pieces - 1 - (size_t)i];
+    if (p->low_end == FSPEC_END_ROOT)
+        *low = creal(fspec_support_state(s, p->first + p->count - 1)[0]);
+    if (p->high_end == FSPEC_END_ROOT) *high = creal(fspec_support_state(s, p->first)[0]);
+}
+
+size_t fspec_law_states(const fspec_law *law, size_t n, double *m_re, double *m_im)
+{
+    size_t all = law->table ? law->table->support.n_states : 0, count = n < all ? n : all;
+    for (size_t i = 0; i < count; i++) {
+        size_t k = count == 1 ? 0 : i * (all - 1) / (count - 1);
+        double complex m = fspec_support_state(&law->table->support, k)[0];
+        m_re[i] = creal(m);
+        m_im[i] = cimag(m);
+    }
+    return count;
 }
 
 size_t fspec_law_cell_count(const fspec_law *law) { return law->table ? law->table->n_cells : 0; }
@@ -330,14 +377,14 @@ static size_t newton_batch(point_solver *s, size_t n, const double *l, fspec_sol
 {
     const fspec_table *t = s->law->table;
     const fspec_chain *c = t->chain;
-    double complex target[BATCH];
+    double complex target[BATCH] = {0};
     fspec_chain_result result[BATCH];
     size_t failures = 0;
     for (size_t i = 0; i < n; i++) {
         target[i] = l[i];
         fspec_table_guess(t, l[i], s->states + i * c->size);
     }
-    fspec_chain_newton(n)(c, n, target, FSPEC_FREE_M, s->states, NULL, result);
+    fspec_chain_newton(c, n, target, FSPEC_FREE_M, s->states, NULL, result);
     for (size_t i = 0; i < n; i++) {
         const fspec_state *x = s->states + i * c->size;
         /* the table knows y: another root would show at once */

@@ -51,7 +51,7 @@ static int correct(fspec_walker *w, double complex l, int mode)
     fspec_state *x = trial_of(w);
     double complex predicted = x[0];
     fspec_chain_result r;
-    fspec_chain_newton(1)(c, 1, &l, mode, x, w->rates, &r);
+    fspec_chain_newton(c, 1, &l, mode, x, w->rates, &r);
     if (r.status != FSPEC_OK) return r.status;
     double moved = cabs(x[0] - predicted) / fmin(cabs(x[0]), cabs(x[1]));
     if (mode == FSPEC_FREE_M && !(moved < 0.1)) return FSPEC_NOT_CONVERGED;
@@ -87,21 +87,7 @@ static int refresh(fspec_walker *w)
 
 static int start_at(fspec_walker *w, double m)
 {
-    const fspec_chain *c = w->chain;
-    w->x[0] = m;
-    w->x[1] = m + c->positive;
-    for (size_t i = 0; i < c->n_blocks; i++) {
-        const fspec_chain_block *b = &c->blocks[i];
-        fspec_state *x = &w->x[b->first];
-        const fspec_factor *f = &c->factors[b->first_factor];
-        if (b->kind == FSPEC_PLAIN)
-            x[0] = f->slopes->mean / (b->r * m) + f->slopes->second / f->slopes->mean;
-        if (b->kind != FSPEC_RESIDUAL) continue;
-        double norm = exp(b->log_norm), u = m * expm1(b->log_norm) / norm, t = m / norm;
-        x[0] = u, x[1] = 1.0 + u, x[2] = t, x[3] = 1.0 + t;
-        for (size_t j = 0; j < b->n_factors; j++)
-            x[4 + j] = f[j].slopes->mean / u + f[j].slopes->second / f[j].slopes->mean;
-    }
+    fspec_chain_start(w->chain, m, w->x);
     w->l = 0.0;
     int status = refresh(w);
     return status != FSPEC_OK ? status : refresh(w);

@@ -331,7 +331,7 @@ void fspec_slopes_transform(const fspec_slopes *slopes, size_t n, const double *
     }
 }
 
-void fspec_slopes_summary(const fspec_slopes *slopes, double summary[6])
+void fspec_slopes_summary(const fspec_slopes *slopes, double summary[7])
 {
     summary[0] = slopes->mean;
     summary[1] = slopes->second;
@@ -339,4 +339,5 @@ void fspec_slopes_summary(const fspec_slopes *slopes, double summary[6])
     summary[3] = slopes->positive;
     summary[4] = slopes->zero;
     summary[5] = slopes->guard;
+    summary[6] = (double)(slopes->count + (slopes->zero > 0.0));
 }

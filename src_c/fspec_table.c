@@ -171,7 +171,7 @@ static int solve_nodes(builder *b)
     size_t from[TERMS];
     for (int j = 0; j < TERMS; j++)
         from[j] = guess_in_piece(s, b->piece, creal(b->l[j]), b->nodes + j * c->size);
-    fspec_chain_newton(TERMS)(c, TERMS, b->l, FSPEC_FREE_M, b->nodes, NULL, b->result);
+    fspec_chain_newton(c, TERMS, b->l, FSPEC_FREE_M, b->nodes, NULL, b->result);
     for (int j = 0; j < TERMS; j++) {
         fspec_state *x = b->nodes + (size_t)j * c->size;
         if (b->result[j].status == FSPEC_OK && fspec_chain_check(c, x) && cimag(x[0]) < 0)
@@ -450,6 +450,31 @@ static void attempt(builder *b, double reach, int blurred)
     else if (t->status == FSPEC_OK) t->status = FSPEC_NOT_CONVERGED;
 }
 
+/* A walk that steps over a narrow gap or piece shows in the mass: then shorter steps. */
+static void attempts(builder *b)
+{
+    fspec_table *t = b->table;
+    double best = 0.3, missing = INFINITY, reach;
+    for (reach = 0.3; reach > 0.02; reach *= 0.3) {
+        attempt(b, reach, 0);
+        if (t->status != FSPEC_OK && has_soft_top(&t->support)) attempt(b, reach, 1);
+        if (t->status == FSPEC_OK) return;
+        if (t->mass_error < missing) {
+            missing = t->mass_error;
+            best = reach;
+        }
+    }
+    /* Patterns of slopes that hardly occur may have pieces of the support to themselves, which no
+     * walk sees: what it does see, complete but for them, is the law with mass_error. */
+    if (t->chain->n_runs && missing < t->mass_error) attempt(b, best, 0);
+    /* an atom so light, or so nearly one, that its surroundings are lost in rounding: what
+     * taking it for an inverse-root point leaves out stays in mass_error */
+    if (!(t->mass_error < FSPEC_NEARLY_CRITICAL) && !(t->chain->n_runs && missing < 1e-3)) {
+        t->chain->slack = FSPEC_NEARLY_CRITICAL;
+        attempt(b, 0.3, 0);
+    }
+}
+
 int fspec_table_new(fspec_chain *chain, fspec_table **out)
 {
     fspec_table *t = calloc(1, sizeof *t);
@@ -463,18 +488,7 @@ int fspec_table_new(fspec_chain *chain, fspec_table **out)
         status = b->nodes ? fspec_walker_init(&b->walker, chain) : FSPEC_NO_MEMORY;
     }
     if (status == FSPEC_OK) {
-        /* a walk that steps over a narrow gap or piece shows in the mass: then shorter steps */
-        for (double reach = 0.3; reach > 0.02; reach *= 0.3) {
-            attempt(b, reach, 0);
-            if (t->status != FSPEC_OK && has_soft_top(&t->support)) attempt(b, reach, 1);
-            if (t->status == FSPEC_OK) break;
-        }
-        /* an atom so light, or so nearly one, that its surroundings are lost in rounding: what
-         * taking it for an inverse-root point leaves out stays in mass_error */
-        if (t->status != FSPEC_OK && !(t->mass_error < FSPEC_NEARLY_CRITICAL)) {
-            chain->slack = FSPEC_NEARLY_CRITICAL;
-            attempt(b, 0.3, 0);
-        }
+        attempts(b);
         if (t->status == FSPEC_OK) set_ends(t);
         finish(t);
     }

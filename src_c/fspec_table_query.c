@@ -11,6 +11,7 @@ long fspec_table_find(const fspec_table *t, double l)
     if (l >= t->bins_low) {
         double bin = (l - t->bins_low) * t->bins_scale;
         i = (size_t)t->bins[bin < FSPEC_CELL_BINS ? (int)bin : FSPEC_CELL_BINS - 1];
+        while (i > 0 && l <= t->cells[i - 1].high) i--; /* the bins' ends are rounded */
         while (i < t->n_cells && l > t->cells[i].high) i++;
     } else {
         while (i < high) {

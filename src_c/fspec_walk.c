@@ -229,15 +229,16 @@ typedef struct {
     double complex critical; /* l of the critical point that the last step saw ahead */
 } piece_walk;
 
-/* From a critical point into the support: m - m_e = -i d, then to the real l below it. */
-static int enter(fspec_walker *w, fspec_walker *trial)
+/* From a critical point into the support, by no more than `most` in l: m - m_e = -i d, then to the
+ * real l below it. */
+static int enter(fspec_walker *w, fspec_walker *trial, double most)
 {
     double m = creal(w->x[0]), d = 0.05 / fspec_walker_rate(w);
     for (int i = 0; i < 12; i++, d *= 0.25) {
         fspec_walker_copy(trial, w);
         if (fspec_walker_to_m(trial, m - I * d) != FSPEC_OK) continue;
         if (fspec_walker_to_l(trial, creal(trial->l)) != FSPEC_OK) continue;
-        if (cimag(trial->x[0]) < -0.2 * d) {
+        if (cimag(trial->x[0]) < -0.2 * d && fabs(creal(trial->l - w->l)) < most) {
             fspec_walker_copy(w, trial);
             return FSPEC_OK;
         }
@@ -307,7 +308,7 @@ static int march_back(fspec_support *s, piece_walk *p)
     fspec_walker *w = &p->back;
     double goal = creal(here->l);
     fspec_walker_copy(w, &p->edge);
-    if (enter(w, &p->trial) != FSPEC_OK) return 0;
+    if (enter(w, &p->trial, goal - creal(w->l)) != FSPEC_OK) return 0;
     for (int i = 0; i < MAX_STATES && creal(w->l) < goal; i++) {
         if (keep_state(s, w) != FSPEC_OK) return 0;
         double l = creal(w->l), h = s->reach * cabs(w->slope) / fspec_walker_rate(w);
@@ -494,7 +495,7 @@ static int start_piece(fspec_support *s, piece_walk *p, enum gap_end gap, double
         return FSPEC_OK;
     }
     if ((status = keep_state(s, w)) != FSPEC_OK) return status;
-    if ((status = enter(w, &p->trial)) != FSPEC_OK) return status;
+    if ((status = enter(w, &p->trial, INFINITY)) != FSPEC_OK) return status;
     begin(p, creal(w->x[0]), 0.0);
     return FSPEC_OK;
 }

@@ -339,6 +339,15 @@ def test_condition_json_with_coverage_and_infinity(capsys):
     assert record["condition_number"] == pytest.approx(expected, rel=1e-12)
 
 
+def test_condition_of_blocks_that_share_coordinates(capsys):
+    arguments = ["resnet", "--depth", "2", "--activation", "relu", "--sigma-w", "1"]
+    free, shared = (
+        json.loads(run(capsys, "condition", *arguments, "--basis", basis, "--json")[1])
+        for basis in ("free", "shared"))
+    assert round(free["condition_number"], 3) == 10.732
+    assert round(shared["condition_number"], 3) == 10.749
+
+
 def test_condition_of_a_network_reports_its_cumulant(capsys):
     _, out, _ = run(capsys, "condition", *RESNET, "--json")
     net = fs.ResNet(depth=6, activation="tanh", sigma_w=0.4)

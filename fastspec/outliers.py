@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ __all__ = ["Outlier", "outliers"]
 
 _NOT_SINGULAR = 1.0 - 1e-6  # kappa/skip^2 up to which the bulk stays away from 0 to speak of
 _RESOLVED = 1e-12           # relative distance from the edge that is more than rounding
+_THREADED = 25              # depth from which BLAS takes several threads
 
 
 @dataclass(frozen=True)
@@ -129,6 +131,11 @@ def outliers(net: FeedForward | ResNet) -> tuple[Outlier, ...]:
     statistics, kappa = _statistics(net)
     if statistics.top == math.inf or _is_bulk_only(statistics):
         return ()
+    with _one_blas_thread(statistics.depth):
+        return _both_sides(statistics, kappa)
+
+
+def _both_sides(statistics: Statistics, kappa: Any) -> tuple[Outlier, ...]:
     from ._outlier_search import found
 
     above = [_outlier(one, "above") for one in found(statistics, 1)]
@@ -136,6 +143,16 @@ def outliers(net: FeedForward | ResNet) -> tuple[Outlier, ...]:
         return tuple(above)
     below = [_outlier(one, "below") for one in found(statistics, -1)]
     return tuple(above + below[::-1])
+
+
+def _one_blas_thread(depth: int) -> AbstractContextManager[Any]:
+    """Threads on a few hundred rows wait for each other: ten times slower on a busy machine. For
+    small matrices BLAS uses one anyway, and setting it would cost more than it saves."""
+    if depth < _THREADED:
+        return nullcontext()
+    from threadpoolctl import threadpool_limits
+
+    return threadpool_limits(limits=1, user_api="blas")
 
 
 def _require_covered(net: Any) -> None:

@@ -172,10 +172,12 @@ static int set_low(fspec_support *s)
     fspec_piece *p = &s->pieces[s->n_pieces - 1];
     size_t last = p->first + p->count - 1;
     double end, known = s->l[last];
-    int reaches_zero = p->low_end == FSPEC_END_TAIL &&
-                       !any_smooth(s->chain, NULL, keeps_from_zero);
+    int tail = p->low_end == FSPEC_END_TAIL;
+    /* where a law reaches 0, so does 1 + m less the mass at 0 */
+    int lost = tail && cabs(fspec_support_state(s, last)[1]) > 1e-3;
+    int reaches_zero = tail && !lost && !any_smooth(s->chain, NULL, keeps_from_zero);
     if (reaches_zero || s->unresolved || is_settled(s, p->low_end, last) ||
-        !any_smooth(s->chain, NULL, goes_below))
+        (!lost && !any_smooth(s->chain, NULL, goes_below)))
         return FSPEC_OK;
     int status = fspec_chain_low_end(s->chain, known, &end);
     if (status != FSPEC_OK) return status;

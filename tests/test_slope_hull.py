@@ -50,3 +50,24 @@ def test_functions_that_fail_far_out():
         return np.array([1.0 + 0.5 / math.cosh(x) ** 2 for x in h])
 
     assert hull(slope, 1.0, 1.0, 0.0)[0] == 1.0
+
+
+@pytest.mark.parametrize("sigma_w", [0.1, 0.18])
+def test_a_bulk_away_from_zero_whose_slopes_reach_it(sigma_w):
+    """One gelu block: below the bulk zeta > 0, and z(zeta) = r (1+m)/m with t(1+t) =
+    (1+u)/(sigma^2 zeta), t < -1, has its end where zeta meets the largest slope. The density is
+    rounding there, and the support was said to reach 0."""
+    node, weight = np.polynomial.legendre.leggauss(2000)
+    h, weight = 12.0 * node, 12.0 * weight * np.exp(-72.0 * node**2) / math.sqrt(2.0 * math.pi)
+    phi = fs.activation("gelu")
+    d = phi.derivative(sigma_w * h) ** 2
+    largest = phi.derivative(math.sqrt(2.0)) ** 2
+    zeta = largest * (1.0 + 1e-9)
+    u = float(np.sum(weight * d / (zeta - d)))
+    rhs = (1.0 + u) / (sigma_w**2 * zeta)
+    t = -0.5 - math.sqrt(0.25 + rhs)
+    z = (1.0 + u + t) ** 2 / (t * (1.0 + t))
+    law = fs.ResNet(1, "gelu", sigma_w=sigma_w).spectrum()
+    assert law.support()[0][0] == pytest.approx(z, rel=1e-8, abs=0)
+    assert law.support()[0][0] < law.icdf(1e-12)
+    assert law.condition_number() < 2.0

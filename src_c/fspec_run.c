@@ -79,9 +79,6 @@ static size_t distinct(fspec_run *run, const size_t *sites)
 int fspec_run_init(fspec_run *run, const fspec_block *blocks, const fspec_shared *of)
 {
     const size_t n_sites = run->n_sites = of->n_sites, *sites = of->sites;
-    if (n_sites == 0 || of->slope_nodes == 0 || of->slope_nodes > FSPEC_RULE_NODES ||
-        of->nodes > FSPEC_RULE_NODES)
-        return FSPEC_BAD_ARGUMENT;
     run->nodes = of->nodes;
     size_t layers = 0, used = 0, *kinds = run->kinds = calloc(n_sites, sizeof *kinds);
     run->sites = calloc(n_sites, sizeof *run->sites);
@@ -136,6 +133,8 @@ static fspec_shared trimmed(const fspec_block *blocks, fspec_shared of)
 
 static int can_share(const fspec_chain *c, const fspec_block *blocks, const fspec_shared *of)
 {
+    if (of->slope_nodes == 0 || of->slope_nodes > FSPEC_RULE_NODES || of->nodes > FSPEC_RULE_NODES)
+        return 0;
     for (size_t i = 0; i < of->n_sites; i++) {
         if (of->sites[i] >= c->n_blocks) return 0;
         const fspec_block *block = &blocks[of->sites[i]];
@@ -146,11 +145,22 @@ static int can_share(const fspec_chain *c, const fspec_block *blocks, const fspe
     return 1;
 }
 
+/* Whether a block is a site no more often than it occurs. */
+static int occurs(const fspec_block *block, size_t index, size_t n_runs, const fspec_shared *runs)
+{
+    double count = 0.0;
+    for (size_t i = 0; i < n_runs; i++)
+        for (size_t k = 0; k < runs[i].n_sites; k++) count += runs[i].sites[k] == index;
+    return count <= block->repeat;
+}
+
 int fspec_chain_share(fspec_chain *c, const fspec_block *blocks, size_t n_runs,
                       const fspec_shared *runs)
 {
     for (size_t i = 0; i < n_runs; i++)
         if (!can_share(c, blocks, &runs[i])) return FSPEC_BAD_ARGUMENT;
+    for (size_t i = 0; i < c->n_blocks; i++)
+        if (!occurs(&blocks[i], i, n_runs, runs)) return FSPEC_BAD_ARGUMENT;
     c->runs = calloc(n_runs + 1, sizeof *c->runs);
     c->free = malloc(sizeof *c->free);
     if (!c->runs || !c->free) return FSPEC_NO_MEMORY;

@@ -76,10 +76,14 @@ static double complex inner(size_t n, const double complex *a, const double comp
     return sum;
 }
 
+/* max |a|; infinite if one is not a number */
 static double largest(size_t n, const double complex *a)
 {
     double most = 0.0;
-    for (size_t i = 0; i < n; i++) most = fmax(most, cabs(a[i]));
+    for (size_t i = 0; i < n; i++) {
+        double size = cabs(a[i]);
+        most = size <= most ? most : size < INFINITY ? size : INFINITY;
+    }
     return most;
 }
 
@@ -111,7 +115,7 @@ static int broyden(const fspec_run *run, fspec_run_room *room, double complex *x
         double size = largest(n, step);
         if (!(size < 1e3)) return FSPEC_NOT_CONVERGED;
         double shrink = size > 0.5 ? 0.5 / size : 1.0;
-        for (size_t i = 0; i < n; i++) x[i] += shrink * step[i];
+        for (size_t i = 0; i < n; i++) x[i] += step[i] *= shrink;
         norms[k] = creal(inner(n, step, step));
         /* small steps that stop shrinking are rounding: at once or, where there is more of it, in
          * the end (beside an atom; far down a tail to 0, where the equations hardly depend on

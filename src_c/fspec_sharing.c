@@ -5,7 +5,7 @@
 
 #include "fspec_closed.h"
 #include "fspec_path.h"
-#include "fspec_run.h"
+#include "fspec_run_sweep.h"
 
 typedef struct {
     const fspec_run *run;
@@ -21,6 +21,13 @@ static void follower_free(follower *f)
     free(f->x);
 }
 
+/* At a small m, from where any other is reached. */
+static int restart(follower *f)
+{
+    fspec_run_start(f->run, 1e-3, f->x);
+    return fspec_walker_start(&f->walker);
+}
+
 static int follower_init(follower *f, const fspec_run *run)
 {
     memset(f, 0, sizeof *f);
@@ -29,11 +36,9 @@ static int follower_init(follower *f, const fspec_run *run)
     f->room = fspec_run_room_new(run);
     int status = f->x && f->room ? FSPEC_OK : FSPEC_NO_MEMORY;
     if (status == FSPEC_OK) status = fspec_walker_init(&f->walker, run->frame);
-    if (status == FSPEC_OK) status = fspec_walker_start(&f->walker);
-    fspec_run_start(run, 1e-3, f->x);
     /* the blocks are followed in m alone: what z they would be free at does not matter */
     f->walker.unchecked = 1;
-    return status;
+    return status == FSPEC_OK ? restart(f) : status;
 }
 
 /* By a detour in the lower half plane where real points could be singular. */
@@ -64,10 +69,7 @@ static int add_terms(follower *f, double complex m, double *out)
     memcpy(f->x, f->walker.x, run->frame->size * sizeof *f->x);
     double complex one = f->walker.x[1] + (1.0 - run->frame->positive);
     status = fspec_run_solve(run, f->room, m, one, f->x, NULL, &term);
-    if (status != FSPEC_OK) {
-        fspec_run_start(run, 1e-3, f->x);
-        return status;
-    }
+    if (status != FSPEC_OK) return status;
     fspec_closed closed;
     fspec_closed_correction(run->frame, run->n_sites, run->sites, f->x, &closed);
     const double complex part[FSPEC_SHARING_TERMS] = {term.d, closed.u[0], closed.u[1],
@@ -79,6 +81,18 @@ static int add_terms(follower *f, double complex m, double *out)
     return FSPEC_OK;
 }
 
+/* ... or NaN, and afresh for the next m. */
+static int try_terms(follower *f, double complex m, double *out)
+{
+    int good = isfinite(creal(m)) && isfinite(cimag(m)) && m != 0.0 && m != -1.0;
+    int status = good ? add_terms(f, m, out) : FSPEC_BAD_POINT;
+    if (status == FSPEC_OK) return status;
+    for (int k = 0; k < 2 * FSPEC_SHARING_TERMS; k++) out[k] = NAN;
+    f->room->has_matrix = 0;
+    restart(f);
+    return status;
+}
+
 static int all_runs(const fspec_chain *c, size_t n, const double *m_re, const double *m_im,
                     double *out, int *status)
 {
@@ -87,7 +101,7 @@ static int all_runs(const fspec_chain *c, size_t n, const double *m_re, const do
         follower f;
         int ready = follower_init(&f, &c->runs[r]);
         for (size_t i = 0; i < n && ready == FSPEC_OK; i++) {
-            int done = add_terms(&f, m_re[i] + I * m_im[i], out + 2 * FSPEC_SHARING_TERMS * i);
+            int done = try_terms(&f, m_re[i] + I * m_im[i], out + 2 * FSPEC_SHARING_TERMS * i);
             if (done != FSPEC_OK) status[i] = done;
         }
         follower_free(&f);

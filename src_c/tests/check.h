@@ -17,6 +17,9 @@ extern int checks, failures;
         }                                                      \
     } while (0)
 
-void test_chains(void); /* test_chain.c */
+void test_chains(void);  /* test_chain.c */
+void test_closed(void);  /* check_closed.c */
+void test_runs(void);    /* check_run.c */
+void test_sharing(void); /* check_sharing.c */
 
 #endif

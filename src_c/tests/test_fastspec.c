@@ -169,7 +169,7 @@ static transform transform_at(const fspec_slopes *slopes, double re, double im)
 /* d = 0, 1, 4 with probability 1/2, 1/4, 1/4: M(2) = 1/4 - 1/2, M' = -1/4 - 1/4. */
 static void test_discrete_slopes(void)
 {
-    double values[] = {4.0, 0.0, 1.0}, chances[] = {0.25, 0.5, 0.25}, summary[6];
+    double values[] = {4.0, 0.0, 1.0}, chances[] = {0.25, 0.5, 0.25}, summary[7];
     fspec_slopes *slopes = NULL;
     CHECK(fspec_slopes_discrete(3, values, chances, &slopes) == FSPEC_OK, "atoms");
     fspec_slopes_summary(slopes, summary);
@@ -243,6 +243,9 @@ int main(void)
     test_discrete_slopes();
     test_smooth_slopes();
     test_chains();
+    test_closed();
+    test_runs();
+    test_sharing();
     printf("%d passed, %d failed\n", checks - failures, failures);
     return failures != 0;
 }

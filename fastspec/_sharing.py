@@ -29,9 +29,11 @@ _NODES = (2, 3, 4, 5, 6, 8, 10, 12)         # of the laws over coordinates
 _PATTERNS = 64      # of slopes of all sites but one, up to which they are taken one by one ...
 _LONG = 5           # ... rather than by rules of so many nodes
 _SLOPE_NODES = (4, 6, 8, 10, 12, 16, 24)    # of smooth slopes
-_AGREES = 1e-12     # D of one rule and the next, at the free law's m
+_AGREES = 1e-12     # D of one rule and the next at the free law's m, slopes of few values ...
+_AGREES_SMOOTH = 1e-9   # ... and others, whose rules are dear: their last digits count near edges
+_FEW = 4
 _ENOUGH = 1e-9      # error of log z up to which the closed correction is taken
-_WARNED = 1e-8      # ... from which on the law carries a warning
+_WARNED = 1e-7      # ... from which on the law carries a warning
 _REFUSED = 1e-4
 _POINTS = 12        # of m that rules are compared at first
 _MEASURED = 60      # ... and again
@@ -58,20 +60,26 @@ class _Sharing:
     def __init__(self, blocks: list[Any], stretches: list[list[int]]) -> None:
         self.blocks, self.stretches = blocks, stretches
         values = [[blocks[site][0][-1][0].count for site in stretch] for stretch in stretches]
-        most = max(count for stretch in values for count in stretch)
-        patterns = max(math.prod(stretch) // min(stretch) for stretch in values)
-        self.nodes: tuple[int, ...]
-        self.slope_nodes = *(n for n in _SLOPE_NODES if n < most), min(most, _SLOPE_NODES[-1])
-        if patterns <= _PATTERNS:
-            self.nodes = *(n for n in _NODES if n < min(patterns, _LONG)), patterns
-        else:
-            self.nodes = _NODES
+        self.values = max(count for stretch in values for count in stretch)
+        self.agrees = _AGREES if self.values <= _FEW else _AGREES_SMOOTH
+        self.patterns = max(math.prod(stretch) // min(stretch) for stretch in values)
+        self.nodes: tuple[int, ...] = _NODES
+        self.slope_nodes = (*(n for n in _SLOPE_NODES if n < self.values),
+                            min(self.values, _SLOPE_NODES[-1]))
+        if self.patterns <= _PATTERNS:
+            self.nodes = *(n for n in _NODES if n < min(self.patterns, _LONG)), self.patterns
 
     def shortest(self) -> Rule:
         return Rule(self.slope_nodes[0], self.nodes[0])
 
     def finer(self, rule: Rule) -> Rule:
         return Rule(_next(self.slope_nodes, rule.slope_nodes), _next(self.nodes, rule.nodes))
+
+    def beside(self, rule: Rule) -> Rule:
+        """The rule to compare with: the finer one where there is one, else the coarser, but for
+        what is exact."""
+        return Rule(_beside(self.slope_nodes, rule.slope_nodes, self.values),
+                    _beside(self.nodes, rule.nodes, self.patterns))
 
     def closed(self) -> Rule:
         return Rule(self.slope_nodes[-1], 0)
@@ -96,8 +104,6 @@ class _Sharing:
     def difference(self, one: Rule, two: Rule, m: ComplexArray) -> float:
         """Largest difference of D between two rules, leaving out m where either has none; inf if
         that is all of them."""
-        if one == two:
-            return 0.0
         gap = np.abs(self._terms(one, m) - self._terms(two, m))
         return float(np.nanmax(gap)) if np.isfinite(gap).any() else np.inf
 
@@ -111,18 +117,25 @@ class _Sharing:
         for nodes in self.nodes:
             rule = rule._replace(nodes=nodes)
             longer = rule._replace(nodes=_next(self.nodes, nodes))
-            if self.difference(rule, longer, m) < _AGREES:
+            if self.difference(rule, longer, m) < self.agrees:
                 break
         for slope_nodes in self.slope_nodes:
             rule = rule._replace(slope_nodes=slope_nodes)
             more = rule._replace(slope_nodes=_next(self.slope_nodes, slope_nodes))
-            if self.difference(rule, more, m) < _AGREES:
+            if self.difference(rule, more, m) < self.agrees:
                 break
         return rule
 
 
 def _next(choices: tuple[int, ...], value: int) -> int:
     return next((choice for choice in choices if choice > value), value)
+
+
+def _beside(choices: tuple[int, ...], value: int, exact: int) -> int:
+    longer = _next(choices, value)
+    if longer != value or value == exact or len(choices) == 1:
+        return longer
+    return choices[choices.index(value) - 1]
 
 
 def shared_core(blocks: list[Any], stretches: list[list[int]], free: Any,
@@ -143,14 +156,21 @@ def shared_core(blocks: list[Any], stretches: list[list[int]], free: Any,
         error = sharing.closed_error(m)
         if error < _ENOUGH:
             return build(runs_of(stretches, sharing.closed())), sharing.closed(), error
-    core, rule, error = _with_nodes(sharing, sharing.first_rule(m), build)
-    if not error < _REFUSED:
-        raise ConvergenceError("the law of blocks that share coordinates could not be resolved: "
-                               f"log z is known to {error:.2g} only")
+    rule = sharing.first_rule(m)
+    if m.size > 4:      # a law that would be refused in the end takes long to solve
+        _refuse(sharing.difference(rule, sharing.beside(rule), m[2:-2]), 10.0 * _REFUSED)
+    core, rule, error = _with_nodes(sharing, rule, build)
+    _refuse(error, _REFUSED)
     if error > _WARNED:
         warnings.warn(f"log z of the law with shared coordinates is known to {error:.2g} only",
                       ConvergenceWarning, stacklevel=5)
     return core, rule, error
+
+
+def _refuse(error: float, limit: float) -> None:
+    if not error < limit:
+        raise ConvergenceError("the law of blocks that share coordinates could not be resolved: "
+                               f"log z is known to {error:.2g} only")
 
 
 def _with_nodes(sharing: _Sharing, rule: Rule, build: Callable[[list[Run]], Any]
@@ -161,11 +181,11 @@ def _with_nodes(sharing: _Sharing, rule: Rule, build: Callable[[list[Run]], Any]
     wrong = np.inf
     while True:
         core, longer = build(runs_of(sharing.stretches, rule)), sharing.finer(rule)
-        m = core.states(_MEASURED)
-        error = _SAFETY * sharing.difference(rule, longer, m) if m.size else np.inf
+        m, beside = core.states(_MEASURED), sharing.beside(rule)
+        error = _SAFETY * sharing.difference(rule, beside, m) if m.size else np.inf
         before, now = wrong, max(error, core.mass_error())
         if now < wrong:
             best, wrong = (core, rule, error), now
-        if wrong < 10.0 * _AGREES or rule == longer or 0.3 * before < now < np.inf:
+        if wrong < 10.0 * sharing.agrees or rule == longer or 0.3 * before < now < np.inf:
             return best
         rule = longer

@@ -162,11 +162,12 @@ class ChainLaw(SolvedLaw):
     stretches): the average over the patterns of slopes of the scalar chain along one coordinate,
     by complex Gauss rules with as many nodes as it takes for two to agree, or the closed
     correction of many blocks where its own estimate is below 1e-9. Building takes .05 s to a few
-    seconds, and up to 10 s for smooth slopes. Where slopes vanish with high probability (.9, five blocks or more), patterns that
-    hardly occur have pieces of the support of their own, which may be too light to be found: what
-    is missing is said by a `ConvergenceWarning`. Ends of tails that vanish faster than any power
-    are those of the rules. Short chains of sparse or very unequal slopes with several pieces, or
-    with an orthogonal layer's atoms below them, may not be solved: a `ConvergenceError`. Neither law covers networks with phi before the weights: there the D of
+    seconds, and up to 10 s for smooth slopes. Where slopes vanish with high probability (.9, five
+    blocks or more), patterns that hardly occur have pieces of the support of their own, which may
+    be too light to be found: what is missing is said by a `ConvergenceWarning`. Short chains of
+    sparse or very unequal slopes with several pieces, or with an orthogonal layer's atoms below
+    them, may not be solved: a `ConvergenceError`. Ends of tails that vanish faster than any power
+    are those of the rules. Neither law covers networks with phi before the weights: there the D of
     different layers depend on each other.
 
     `support` and `condition_number` are those of the law itself. Slopes phi' that never reach

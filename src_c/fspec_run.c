@@ -261,20 +261,9 @@ int fspec_run_check(const fspec_run *run, const fspec_state *x)
     const fspec_state *a = x + c->size, *b = a + n;
     double complex m = x[0], one = x[1] + (1.0 - c->positive), p = 1.0;
     for (size_t l = 0; l < n; l++) {
-        const fspec_chain_block *at = &c->blocks[run->sites[l]];
-        const fspec_state *y = &x[at->first];
-        double complex u, v, zeta, r, phi;
-        if (at->kind == FSPEC_PLAIN) {
-            u = m, v = one, zeta = y[0];
-            phi = 1.0 / one;
-            r = m * phi * zeta;
-        } else {
-            u = y[0], v = y[1], zeta = y[4 + at->n_factors - 1];
-            r = at->skip2 * m * one / (y[2] * y[3]);
-            phi = r * v / (m * one * zeta);
-        }
-        if (!lower(one * p * phi * a[l]) || !lower(u / (one * p) * b[l])) return 0;
-        p *= r / cabs(r);
+        fspec_run_block at = fspec_run_block_at(c, run->sites[l], m, one, x);
+        if (!lower(p * at.phi * one * a[l]) || !lower(at.beta_in / p * b[l])) return 0;
+        p *= at.r / cabs(at.r);
     }
     return 1;
 }

@@ -54,35 +54,36 @@ static size_t heavy_slope(const fspec_slopes *s)
 /* r = a^2 m(1+m)/(t(1+t)) for a residual block, and phi(u) = r (1+u)/(m(1+m) zeta) (what the
  * block's closing equation says of sigma^2, in digits that survive). Below the run's only plain
  * layer nothing is shared: any matrix does, and an orthogonal one of variance 1 is taken. */
+fspec_run_block fspec_run_block_at(const fspec_chain *frame, size_t i, double complex m,
+                                   double complex one, const fspec_state *state)
+{
+    const fspec_chain_block *b = &frame->blocks[i];
+    const fspec_slopes *slopes = frame->factors[b->first_factor + b->n_factors - 1].slopes;
+    const fspec_state *x = &state[b->first];
+    fspec_run_block at = {.block = b, .slopes = slopes, .heavy = heavy_slope(slopes)};
+    if (b->kind == FSPEC_PLAIN) {
+        at.u = m, at.v = one;
+        at.phi = 1.0 / one;
+        at.r = m * at.phi * x[0];
+    } else {
+        at.u = x[0], at.v = x[1];
+        at.r = b->skip2 * m * one / (x[2] * x[3]);
+        at.phi = at.r * at.v / (m * one * x[4 + b->n_factors - 1]);
+    }
+    at.carried = b->skip2 / at.r;
+    at.alpha = one * at.phi / at.r;
+    at.beta_in = at.u / one;
+    at.beta_out = at.u / m;
+    at.gout = m * at.phi / (at.r * at.u);
+    return at;
+}
+
 void fspec_run_set_blocks(const fspec_run *run, fspec_run_room *room, const fspec_state *frame)
 {
-    double complex m = room->m, one = room->one;
-    room->w = m / one;
-    room->by_c = cabs(m) > cabs(one);
-    for (size_t i = 0; i < run->frame->n_blocks; i++) {
-        const fspec_chain_block *b = &run->frame->blocks[i];
-        const fspec_factor *outer = &run->frame->factors[b->first_factor + b->n_factors - 1];
-        fspec_run_block *at = &room->blocks[i];
-        const fspec_state *x = &frame[b->first];
-        double complex zeta, r;
-        at->block = b;
-        at->slopes = outer->slopes;
-        at->heavy = heavy_slope(outer->slopes);
-        if (b->kind == FSPEC_PLAIN) {
-            at->u = m, at->v = one, zeta = x[0];
-            at->phi = 1.0 / one;
-            r = m * at->phi * zeta;
-        } else {
-            at->u = x[0], at->v = x[1], zeta = x[4 + b->n_factors - 1];
-            r = b->skip2 * m * one / (x[2] * x[3]);
-            at->phi = r * at->v / (m * one * zeta);
-        }
-        at->carried = b->skip2 / r;
-        at->alpha = one * at->phi / r;
-        at->beta_in = at->u / one;
-        at->beta_out = at->u / m;
-        at->gout = m * at->phi / (r * at->u);
-    }
+    room->w = room->m / room->one;
+    room->by_c = cabs(room->m) > cabs(room->one);
+    for (size_t i = 0; i < run->frame->n_blocks; i++)
+        room->blocks[i] = fspec_run_block_at(run->frame, i, room->m, room->one, frame);
 }
 
 /* The nodes gathered, of which the first stands for itself if kept, as a rule. */

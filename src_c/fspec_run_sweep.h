@@ -11,7 +11,8 @@ typedef struct {
     const fspec_slopes *slopes;      /* next to the skip */
     size_t heavy;                    /* the slope of mass > 1/2, if there is one */
     double complex u, v, phi;        /* v = 1 + u */
-    double complex carried;          /* a^2/r, r = Pfree_l/Pfree_(l-1) */
+    double complex r;                /* Pfree_l/Pfree_(l-1) */
+    double complex carried;          /* a^2/r */
     double complex alpha, beta_in;   /* alphafree/Pfree_l; betafree Pfree_(l-1) */
     double complex beta_out;         /* betafree/Qfree_(l-1) */
     double complex gout;             /* gout/(gout of the free law) over <d q/(1 - w p q)> */
@@ -37,6 +38,9 @@ struct fspec_run_room {
     fspec_state *frame, *beside;
 };
 
+/* Block i of a frame whose state is solved at m. */
+fspec_run_block fspec_run_block_at(const fspec_chain *frame, size_t i, double complex m,
+                                   double complex one, const fspec_state *state);
 /* Takes the frame's state, solved at room->m. */
 void fspec_run_set_blocks(const fspec_run *run, fspec_run_room *room, const fspec_state *frame);
 /* What is left of the equations for A, B and m at x, with rules of so many nodes. */

@@ -13,6 +13,7 @@ import platform
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -27,7 +28,6 @@ from torch.nn.functional import cross_entropy, leaky_relu
 import fastspec as fs
 
 torch.set_num_threads(1)
-torch.set_flush_denormal(True)
 
 HERE = Path(__file__).resolve().parent
 PIXELS, CLASSES, BATCH = 64, 10, 128
@@ -201,6 +201,17 @@ class History:
         return [float(values[k, finite].mean()) for values in columns]
 
 
+@contextmanager
+def _without_subnormals() -> Iterator[None]:
+    """They are slow, and what has vanished so far does not count; process-wide while it lasts."""
+    torch.set_flush_denormal(True)
+    try:
+        yield
+    finally:
+        torch.set_flush_denormal(False)
+
+
+@_without_subnormals()
 def train(stack: Stack, data: Digits, epochs: int, learning_rate: float, *,
           block_steps: ArrayLike | None = None, measure: Iterable[int] = MEASURED,
           momentum: float = 0.9) -> History:

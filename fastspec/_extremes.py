@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -24,11 +24,27 @@ _QUICK_RESIDUAL, _QUICK_PLAIN = 200, 1000
 
 
 class Extremes:
-    """What networks with ``spectrum()`` and ``outliers()`` say about both together."""
+    """What networks with a ``spectrum()`` say about outliers, and about both together."""
 
     if TYPE_CHECKING:
         def spectrum(self, limit: bool = False) -> SpectralLaw: ...
-        def outliers(self) -> tuple[Outlier, ...]: ...
+
+    def outliers(self) -> tuple[Outlier, ...]:
+        """Single eigenvalues of J J^T outside the bulk, descending; see `fastspec.outliers`.
+
+        Examples
+        --------
+        >>> import fastspec as fs
+        >>> net = fs.ResNet(depth=50, activation="relu", sigma_w=0.5)
+        >>> print([round(outlier.value, 3) for outlier in net.outliers()])
+        [9.949, 0.355]
+        >>> net = fs.FeedForward(2, "gelu", sigma_w=2**0.5, input_second_moment=0.1)
+        >>> print([round(outlier.value, 3) for outlier in net.outliers()])
+        [4.894]
+        """
+        from .outliers import outliers
+
+        return outliers(cast(Any, self))
 
     def condition_number(self, coverage: float = 1.0, *, include_outliers: bool = False) -> float:
         """Condition number of J: of its bulk, or of all its singular values.
@@ -108,9 +124,9 @@ def full_condition_number(law: SpectralLaw, outliers: Sequence[Outlier]) -> floa
 
 def has_known_outliers(net: Any) -> bool:
     """Whether ``outliers()`` covers networks of this kind."""
-    return (hasattr(net, "outliers") and getattr(net, "batch_norm", None) is None
-            and getattr(net, "branch_layers", 1) == 1 and getattr(net, "is_square", True)
-            and net.input_second_moment > 0.0)
+    from .outliers import not_covered
+
+    return hasattr(net, "outliers") and not not_covered(net) and net.input_second_moment > 0.0
 
 
 def outliers_or_reason(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -104,8 +105,7 @@ class _Sharing:
     def difference(self, one: Rule, two: Rule, m: ComplexArray) -> float:
         """Largest difference of D between two rules, leaving out m where either has none; inf if
         that is all of them."""
-        gap = np.abs(self._terms(one, m) - self._terms(two, m))
-        return float(np.nanmax(gap)) if np.isfinite(gap).any() else np.inf
+        return _largest(self._terms(one, m) - self._terms(two, m))
 
     def _terms(self, rule: Rule, m: ComplexArray) -> ComplexArray:
         values, status = _kernels.sharing(self.blocks, runs_of(self.stretches, rule), m)
@@ -114,17 +114,23 @@ class _Sharing:
     def first_rule(self, m: ComplexArray) -> Rule:
         """The shortest rule that agrees with the next at these m."""
         rule = self.shortest()
-        for nodes in self.nodes:
-            rule = rule._replace(nodes=nodes)
-            longer = rule._replace(nodes=_next(self.nodes, nodes))
-            if self.difference(rule, longer, m) < self.agrees:
-                break
-        for slope_nodes in self.slope_nodes:
-            rule = rule._replace(slope_nodes=slope_nodes)
-            more = rule._replace(slope_nodes=_next(self.slope_nodes, slope_nodes))
-            if self.difference(rule, more, m) < self.agrees:
-                break
-        return rule
+        rule = self._first([rule._replace(nodes=nodes) for nodes in self.nodes], m)
+        return self._first([rule._replace(slope_nodes=n) for n in self.slope_nodes], m)
+
+    def _first(self, rules: list[Rule], m: ComplexArray) -> Rule:
+        here = self._terms(rules[0], m)
+        for rule, longer in pairwise(rules):
+            after = self._terms(longer, m)
+            if _largest(after - here) < self.agrees:
+                return rule
+            here = after
+        return rules[-1]
+
+
+def _largest(gap: ComplexArray) -> float:
+    """Leaving out what is not known; inf if that is all."""
+    size = np.abs(gap)
+    return float(np.nanmax(size)) if np.isfinite(size).any() else np.inf
 
 
 def _next(choices: tuple[int, ...], value: int) -> int:

@@ -18,7 +18,6 @@ from .slopes import slope_law
 
 if TYPE_CHECKING:
     from .laws import SpectralLaw
-    from .outliers import Outlier
 
 __all__ = ["FeedForward"]
 
@@ -245,20 +244,6 @@ class FeedForward(Extremes):
         return laws.PlainChain(
             self.depth, slope_probability=slopes[0], slope_complement=slopes[1],
             weight_variance=self.weight_variance, weights=self.weights)
-
-    def outliers(self) -> tuple[Outlier, ...]:
-        """Single eigenvalues of J J^T outside the bulk, descending; see `fastspec.outliers`.
-
-        Examples
-        --------
-        >>> from fastspec.networks import FeedForward
-        >>> net = FeedForward(2, "gelu", sigma_w=2**0.5, input_second_moment=0.1)
-        >>> print([round(outlier.value, 3) for outlier in net.outliers()])
-        [4.894]
-        """
-        from .outliers import outliers
-
-        return outliers(self)
 
     def _zero_one_slopes(self) -> tuple[float, float] | None:
         """P(phi'^2 = 1) and its complement where they are the same in every layer, else None."""

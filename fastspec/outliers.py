@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from .feedforward import FeedForward
     from .resnet import ResNet
 
-__all__ = ["Outlier", "outliers"]
+__all__ = ["Outlier", "not_covered", "outliers"]
 
 _NOT_SINGULAR = 1.0 - 1e-6  # kappa/skip^2 up to which the bulk stays away from 0 to speak of
 _RESOLVED = 1e-12           # relative distance from the edge that is more than rounding
@@ -127,7 +127,8 @@ def outliers(net: FeedForward | ResNet) -> tuple[Outlier, ...]:
     >>> ResNet(depth=20, activation="tanh").outliers()
     ()
     """
-    _require_covered(net)
+    if reason := not_covered(net):
+        raise ValueError(reason)
     statistics, kappa = _statistics(net)
     if statistics.top == math.inf or _is_bulk_only(statistics):
         return ()
@@ -155,16 +156,18 @@ def _one_blas_thread(depth: int) -> AbstractContextManager[Any]:
     return threadpool_limits(limits=1, user_api="blas")
 
 
-def _require_covered(net: Any) -> None:
+def not_covered(net: Any) -> str | None:
+    """Why networks of this kind have no known outliers, or None."""
     if getattr(net, "batch_norm", None) is not None:
-        raise ValueError(f"batch_norm must be None for outliers, got {net.batch_norm!r}: they are "
-                         "not covered with batch norm")
+        return (f"batch_norm must be None for outliers, got {net.batch_norm!r}: they are not "
+                "covered with batch norm")
     if getattr(net, "branch_layers", 1) != 1:
-        raise ValueError(f"branch_layers must be 1 for outliers, got {net.branch_layers}: longer "
-                         "branches are not covered")
+        return (f"branch_layers must be 1 for outliers, got {net.branch_layers}: longer branches "
+                "are not covered")
     if not getattr(net, "is_square", True):
-        raise ValueError(f"widths must be equal for outliers, got {net.widths!r}: rectangular "
-                         "layers are not covered")
+        return (f"widths must be equal for outliers, got {net.widths!r}: rectangular layers are "
+                "not covered")
+    return None
 
 
 def _statistics(net: Any) -> tuple[Statistics, Any]:

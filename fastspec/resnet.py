@@ -16,7 +16,6 @@ from .propagation import Propagation, as_propagation, layer_moments
 
 if TYPE_CHECKING:
     from .laws import SpectralLaw
-    from .outliers import Outlier
 
 __all__ = ["ResNet"]
 
@@ -251,20 +250,6 @@ class ResNet(Extremes):
             return laws.ResNetLimit(
                 self.effective_cumulant(), skip=abs(self.skip), depth=self.depth)
         return ChainLaw(self.blocks(), basis=basis)
-
-    def outliers(self) -> tuple[Outlier, ...]:
-        """Single eigenvalues of J J^T outside the bulk, descending; see `fastspec.outliers`.
-
-        Examples
-        --------
-        >>> from fastspec.networks import ResNet
-        >>> net = ResNet(depth=50, activation="relu", sigma_w=0.5)
-        >>> print([round(outlier.value, 3) for outlier in net.outliers()])
-        [9.949, 0.355]
-        """
-        from .outliers import outliers
-
-        return outliers(self)
 
 
 def _check_batch_norm(value: Any) -> tuple[float, float] | None:

@@ -32,9 +32,8 @@ static double centre_and_size(size_t count, const double complex *node,
     double complex mean = 0.0;
     double size = 0.0;
     for (size_t i = 0; i < count; i++) mean += weight[i] * node[i];
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count; i++)
         size += sqrt(norm2(weight[i])) * norm2(node[i] - mean);
-    }
     *centre = mean;
     return sqrt(size);
 }

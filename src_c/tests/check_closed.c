@@ -6,8 +6,6 @@
 #include "fspec_closed.h"
 #include "fspec_path.h"
 
-void test_closed(void);
-
 enum { MOST_SITES = 64, DEEP = 2000 };
 
 /* ---- chains --------------------------------------------------------------------------------- */

@@ -5,6 +5,7 @@ import json
 import math
 import pickle
 import warnings
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -386,6 +387,17 @@ def test_rules_that_are_too_short_are_refused(monkeypatch):
     monkeypatch.setattr(_sharing, "_NODES", (1, 2))
     with pytest.raises(fs.ConvergenceError, match="share coordinates could not be resolved"):
         shared(relu(8, 1.0))
+
+
+def test_rules_are_no_longer_than_two_need_to_agree():
+    """ReLU, L = 10: nodes of the first rule whose D is that of the next at the free law's m."""
+    law = shared(relu(10, 0.5))
+    ((sites, slope_nodes, nodes),) = law._runs
+    m = _kernels.chain(law._blocks, 0.0).states(12)
+    d = {n: _kernels.sharing(law._blocks, [(sites, slope_nodes, n)], m)[0][:, 0]
+         for n in (2, 3, 4, 5, 6, 8, 10, 12)}
+    agree = [np.max(np.abs(d[n] - d[after])) < 1e-12 for n, after in pairwise(d)]
+    assert nodes == list(d)[agree.index(True)] < 12
 
 
 def test_few_patterns_are_taken_one_by_one():
